@@ -1,0 +1,2 @@
+//! Speculative-decoding metrics for LLM engines, as a `tracing` layer.
+pub mod source;
