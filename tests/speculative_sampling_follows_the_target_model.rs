@@ -158,7 +158,10 @@ fn a_draft_token_is_accepted_as_often_as_the_two_models_overlap() {
         })
         .sum();
     let (mean, deviation) = (overlap * SAMPLES as f64, (overlap * (1.0 - overlap) * SAMPLES as f64).sqrt());
-    assert!((accepted as f64 - mean).abs() < 3.5 * deviation, "{accepted} accepted, expected {mean:.0} ± {deviation:.0}");
+    assert!(
+        (accepted as f64 - mean).abs() < 3.5 * deviation,
+        "{accepted} accepted, expected {mean:.0} ± {deviation:.0}"
+    );
 }
 
 #[test]
