@@ -1,12 +1,14 @@
 //! What the tests share: a metric pipeline in memory, a clock that is set by hand, a source that lands when told to.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub, missing_docs)]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
-use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider, Temporality};
+use opentelemetry_sdk::metrics::{
+    InMemoryMetricExporter, InMemoryMetricExporterBuilder, PeriodicReader, SdkMeterProvider, Temporality,
+};
 use tracing_spec_decode::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
 
 /// A provider whose exports can be read.
@@ -17,7 +19,7 @@ pub struct Exported {
 
 impl Exported {
     pub fn new(temporality: Temporality) -> Self {
-        let exporter = InMemoryMetricExporter::builder().with_temporality(temporality).build();
+        let exporter = InMemoryMetricExporterBuilder::new().with_temporality(temporality).build();
         let reader = PeriodicReader::builder(exporter.clone()).with_interval(Duration::from_secs(3600)).build();
         Self { provider: SdkMeterProvider::builder().with_reader(reader).build(), exporter }
     }
