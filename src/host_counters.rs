@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::published::{Published, Reading, gave, word};
+use crate::published::{Published, Reading, word};
 use crate::quantity::Quantity;
 use crate::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
 
@@ -13,7 +13,8 @@ use crate::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
 ///
 /// ```
 /// let mut counters = tracing_spec_decode::HostCounters::new();
-/// counters.record_draft(5, 3, 4);
+/// assert!(counters.record_draft(5, 3, 4));
+/// assert!(!counters.record_draft(4, 5, 5), "more accepted than drafted");
 /// ```
 #[derive(Debug)]
 pub struct HostCounters {
@@ -38,9 +39,16 @@ impl HostCounters {
 
     /// One sequence's draft was verified: tokens drafted, the accepted prefix, and tokens emitted (the target model's
     /// own included). A draft of 0 tokens is none.
-    pub fn record_draft(&mut self, drafted: u32, accepted: u32, emitted: u32) {
+    ///
+    /// A draft that contradicts itself (more accepted than drafted, or more emitted than drafted plus one) is not
+    /// counted at all, and false is returned: often the target model's own token has been counted as accepted. The
+    /// fields of its step, where they give the same numbers, are counted as an anomaly by the layer.
+    pub fn record_draft(&mut self, drafted: u32, accepted: u32, emitted: u32) -> bool {
         if drafted == 0 {
-            return;
+            return true;
+        }
+        if accepted > drafted || emitted > drafted.saturating_add(1) {
+            return false;
         }
         let words = self.block.write();
         for (quantity, amount) in [
@@ -51,8 +59,8 @@ impl HostCounters {
         ] {
             words.add(word::TOTALS.wrapping_add(quantity as usize), amount.into());
         }
-        words.set_bits(word::GAVE, gave::ACCEPTED_PER_POSITION);
         words.add_to_positions(accepted as usize, drafted as usize);
+        true
     }
 
     /// The source to attach to an engine.

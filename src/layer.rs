@@ -8,6 +8,7 @@ use tracing::subscriber::Interest;
 use tracing::{Metadata, Subscriber};
 use tracing_subscriber::filter::Filtered;
 use tracing_subscriber::layer::{Context, Filter, Layer};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::callsites::{Callsite, FieldCodes};
 use crate::engine::Engine;
@@ -52,7 +53,10 @@ impl<S: Subscriber> Filter<S> for StepFilter {
     }
 }
 
-impl<S: Subscriber> Layer<S> for StepLayer {
+impl<S> Layer<S> for StepLayer
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
         let shared = &*self.0;
         let metadata = attributes.metadata();
@@ -77,13 +81,14 @@ impl<S: Subscriber> Layer<S> for StepLayer {
         }
     }
 
-    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         let shared = &*self.0;
         let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return };
-        let Some(callsite) = shared.callsites.get(slot.callsite.load(Ordering::Relaxed)) else {
-            return;
+        let codes = match shared.callsites.get(slot.callsite.load(Ordering::Relaxed)) {
+            Some(callsite) => callsite.codes(),
+            None => context.metadata(id).map(|metadata| FieldCodes::of(metadata.fields())).unwrap_or_default(),
         };
-        let mut visitor = StepVisitor::new(callsite.codes(), Late::default());
+        let mut visitor = StepVisitor::new(codes, Late::default());
         values.record(&mut visitor);
         slot.record(&visitor.fields, visitor.refused);
         if visitor.invalid | visitor.identity.count != 0 {
