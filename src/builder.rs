@@ -118,6 +118,7 @@ impl<'a> Builder<'a> {
         let shared = Arc::new(Shared {
             span_name: self.span_name.into(),
             counts: self.rank == 0,
+            #[cfg(feature = "otel")]
             interval: self.interval,
             interval_ticks: ticks.in_duration(self.interval),
             ticks,

@@ -191,6 +191,12 @@ impl Handle {
         }
     }
 
+    /// All engines' exported numbers, for any other metrics system.
+    #[must_use]
+    pub fn totals(&self) -> crate::totals::Totals {
+        crate::totals::Totals::of(&self.shared)
+    }
+
     /// Waits for the engine's baton: only callers of the handle ever do.
     fn hold<'a>(&'a self, engine: &'a Engine, patience: Duration) -> Option<Holding<'a>> {
         let deadline = Instant::now().checked_add(patience);

@@ -53,6 +53,7 @@ mod step;
 mod step_span;
 mod tally;
 mod ticks;
+mod totals;
 mod visitor;
 mod window;
 
@@ -62,6 +63,7 @@ pub use handle::{AttachError, Attached, DescribeError, FlushError, FlushFailure,
 pub use host_counters::{HostCounters, HostSource};
 pub use layer::{SpecDecodeLayer, StepFilter, StepLayer};
 pub use metrics::SpecDecodeMetrics;
+pub use totals::{EngineTotals, Totals};
 
 /// What the macros need.
 #[doc(hidden)]

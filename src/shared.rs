@@ -1,6 +1,7 @@
 //! What the layer, its filter, the handles and the instruments share.
 
 use std::sync::atomic::AtomicU64;
+#[cfg(feature = "otel")]
 use std::time::Duration;
 
 use crate::callsites::Callsites;
@@ -15,6 +16,7 @@ pub(crate) struct Shared {
     /// The process counts: its rank is 0.
     pub(crate) counts: bool,
     pub(crate) ticks: Ticks,
+    #[cfg(feature = "otel")]
     pub(crate) interval: Duration,
     /// The interval in ticks.
     pub(crate) interval_ticks: u64,

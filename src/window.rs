@@ -1,5 +1,6 @@
 //! Which gauges a window has, and how long they may be shown.
 
+#[cfg(feature = "otel")]
 use std::time::Duration;
 
 use crate::quantity::{Amounts, Quantities, Quantity};
@@ -39,6 +40,7 @@ pub(crate) fn gauges(sums: &Amounts, doubtful: Quantities, num_spec_tokens: u64)
 
 /// How old a window's end may be before its gauges are stale: the longest of two intervals, twice the window's own
 /// length, and ten seconds.
+#[cfg(feature = "otel")]
 pub(crate) fn lifetime(interval: Duration, length: Duration) -> Duration {
     interval.max(length).saturating_mul(2).max(Duration::from_secs(10))
 }
