@@ -26,7 +26,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         for request in server.incoming_requests() {
             let mut body = Vec::new();
             let encoded = TextEncoder::new().encode(&registry.gather(), &mut body);
-            let response = tiny_http::Response::from_data(body).with_status_code(if encoded.is_ok() { 200 } else { 500 });
+            let response =
+                tiny_http::Response::from_data(body).with_status_code(if encoded.is_ok() { 200 } else { 500 });
             // A scraper that has gone away is no concern of ours.
             let _ = request.respond(response);
         }
