@@ -200,7 +200,7 @@ impl Engine {
     /// Takes the baton if nobody holds it.
     #[inline]
     pub(crate) fn try_hold<'a>(&'a self, shared: &'a Shared) -> Option<Holding<'a>> {
-        self.baton.try_take().then_some(Holding { engine: self, shared })
+        self.baton.try_take().then(|| Holding { engine: self, shared })
     }
 
     /// The source's guard is gone. Detaches it, or leaves that to whoever holds the baton.
