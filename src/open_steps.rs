@@ -154,10 +154,13 @@ impl Slot {
     /// Records numbers over those there are; those with a bit in `refused` become absent.
     #[inline]
     pub(crate) fn record(&self, fields: &Fields, refused: u32) {
-        for ((index, stored), value) in (0..).zip(&self.values).zip(fields.values()) {
-            if fields.present() & 1 << index != 0 {
+        let mut left = fields.present();
+        while left != 0 {
+            let index = left.trailing_zeros() as usize;
+            if let (Some(stored), Some(value)) = (self.values.get(index), fields.values().get(index)) {
                 stored.store(*value, Ordering::Relaxed);
             }
+            left &= left.wrapping_sub(1);
         }
         self.present.fetch_or(fields.present(), Ordering::Relaxed);
         if refused != 0 {
