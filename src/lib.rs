@@ -1,2 +1,73 @@
 //! Speculative-decoding metrics for LLM engines, as a `tracing` layer.
+//!
+//! The engine wraps each step in a `spec_decode_step` span; the layer turns the spans into exact OpenTelemetry
+//! metrics, and reads counters that live in device memory without stalling the decode loop.
+//!
+//! ```
+//! use tracing_spec_decode::{builder, step_span};
+//! use tracing_subscriber::layer::SubscriberExt;
+//!
+//! let (layer, handle) = builder().build()?;
+//! let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+//!
+//! let span = step_span!(num_spec_tokens = 5, num_drafts = 4);
+//! span.in_scope(|| {
+//!     // ... draft, verify, sample ...
+//!     span.record("num_accepted_tokens", 13);
+//! });
+//! drop(span);
+//!
+//! let metrics = handle.metrics("0").expect("engine 0 has had a step");
+//! assert_eq!(metrics.draft_acceptance_rate(), 0.65);
+//! # Ok::<(), tracing_spec_decode::BuildError>(())
+//! ```
+
+#![deny(missing_docs, unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod anomaly;
+mod attachment;
+mod attributes;
+mod baton;
+mod books;
+mod builder;
+mod callsites;
+mod collection;
+mod collector;
+mod engine;
+mod engines;
+mod handle;
+mod host_counters;
+#[cfg(feature = "otel")]
+mod instruments;
+mod layer;
+mod metrics;
+mod open_steps;
+mod outcome;
+mod published;
+mod quantity;
+mod shared;
 pub mod source;
+mod step;
+mod step_span;
+mod tally;
+mod ticks;
+mod totals;
+mod visitor;
+mod window;
+
+pub use attributes::EngineAttributes;
+pub use builder::{BuildError, Builder, builder};
+pub use handle::{AttachError, Attached, DescribeError, FlushError, FlushFailure, Handle, SourceState, Status};
+pub use host_counters::{HostCounters, HostSource};
+pub use layer::{SpecDecodeLayer, StepFilter, StepLayer};
+pub use metrics::SpecDecodeMetrics;
+pub use totals::{EngineTotals, Totals};
+
+/// What the macros need.
+#[doc(hidden)]
+pub mod __private {
+    pub use tracing::field::Empty;
+    pub use tracing::info_span;
+}

@@ -1,0 +1,226 @@
+//! An engine's books: what a closed step adds, and when a window ends. Kept by the holder of the baton.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::anomaly::Anomaly;
+use crate::attachment::Attachment;
+use crate::engine::Engine;
+use crate::open_steps::Slot;
+use crate::published::{Writing, gave, word};
+use crate::quantity::{Amounts, Quantities, Quantity};
+use crate::shared::Shared;
+use crate::step::Step;
+use crate::ticks::NEVER;
+use crate::window;
+
+/// The part of an engine's state that only the holder of its baton opens.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    pub(crate) attachment: Option<Attachment>,
+    /// A source is being attached: its zero is being read.
+    pub(crate) attaching: bool,
+    /// What `metrics` counts from.
+    pub(crate) base: Totals,
+    /// The totals at the last sample without a mark.
+    pub(crate) sample: Totals,
+}
+
+/// An engine's totals at some instant.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) amounts: Amounts,
+    /// Which of them somebody has given: see [`gave`].
+    pub(crate) given: u64,
+    pub(crate) num_spec_tokens: u64,
+    pub(crate) positions: usize,
+    pub(crate) accepted_per_position: Box<[u64]>,
+    pub(crate) draft_per_position: Box<[u64]>,
+}
+
+/// The window that has not ended.
+#[derive(Debug)]
+pub(crate) struct OpenWindow {
+    start: AtomicU64,
+    /// The totals at its start.
+    base: [AtomicU64; Quantity::COUNT],
+    /// Quantities that can't be known for it.
+    doubtful: AtomicU8,
+}
+
+impl OpenWindow {
+    pub(crate) const fn new() -> Self {
+        Self {
+            start: AtomicU64::new(NEVER),
+            base: [const { AtomicU64::new(0) }; Quantity::COUNT],
+            doubtful: AtomicU8::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn doubt(&self, quantities: Quantities) {
+        if !quantities.is_empty() {
+            self.doubtful.store(self.doubtful.load(Ordering::Relaxed) | quantities.bits(), Ordering::Relaxed);
+        }
+    }
+
+    fn base(&self) -> Amounts {
+        Amounts::from_fn(|quantity| self.base[quantity as usize].load(Ordering::Relaxed))
+    }
+}
+
+/// Why a window may end before the interval has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It may not.
+    OnTime,
+    /// A flush ends it, if it holds drafts.
+    Early,
+}
+
+impl Engine {
+    /// Accounts for a closed step.
+    pub(crate) fn account(&self, slot: &Slot, shared: &Shared) {
+        let from_source = self.hot.quantities_of_source();
+        let emitted_given = self.published.get(word::GAVE) & 1 << Quantity::Emitted as u64 != 0;
+        let step = Step::of(&slot.fields(), from_source, emitted_given);
+        {
+            let words = self.published.write();
+            words.add(word::STEPS.wrapping_add(usize::from(step.drafted)), 1);
+            if let Some(discarded) = step.discarded {
+                words.add(word::DISCARDED, discarded);
+                words.set_bits(word::GAVE, gave::DISCARDED);
+            }
+            if let Some(k) = step.num_spec_tokens {
+                words.raise(word::POSITIONS, k);
+            }
+            self.count_anomalies(&step, slot, &words);
+            if from_source.is_empty() {
+                let now = shared.ticks.now();
+                self.add_step(&step, &words);
+                words.set(word::LAST_SAMPLE, now);
+                self.turn_window(&words, now, shared, End::OnTime);
+                return;
+            }
+        }
+        self.tally(&step, slot, shared);
+    }
+
+    #[inline]
+    fn count_anomalies(&self, step: &Step, slot: &Slot, words: &Writing<'_>) {
+        let invalid = slot.invalid.load(Ordering::Relaxed);
+        let late = slot.late_identity.load(Ordering::Relaxed);
+        if step.anomalies.is_empty() && invalid | late == 0 {
+            return;
+        }
+        for anomaly in step.anomalies.iter() {
+            add_anomaly(words, anomaly, 1);
+        }
+        add_anomaly(words, Anomaly::InvalidValue, invalid.into());
+        add_anomaly(words, Anomaly::LateIdentity, late.into());
+    }
+
+    /// A step of an engine without a source counts whole or not at all.
+    #[inline]
+    fn add_step(&self, step: &Step, words: &Writing<'_>) {
+        if let Some(k) = step.num_spec_tokens {
+            words.set(word::NUM_SPEC_TOKENS, k);
+        }
+        if step.is_whole() {
+            self.add_amounts(words, &step.amounts, step.known);
+            self.window.doubt(Quantities::ALL.without(step.known));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn add_amounts(&self, words: &Writing<'_>, amounts: &Amounts, known: Quantities) {
+        for quantity in Quantity::ALL {
+            words.add(word::TOTALS.wrapping_add(quantity as usize), amounts.get(quantity));
+        }
+        words.set_bits(word::GAVE, known.bits().into());
+    }
+
+    /// The totals of the four quantities, as published.
+    pub(crate) fn published_amounts(&self) -> Amounts {
+        Amounts::from_fn(|quantity| self.published.get(word::TOTALS.wrapping_add(quantity as usize)))
+    }
+
+    /// Ends the open window if an interval has passed since it began.
+    #[inline]
+    pub(crate) fn turn_window(&self, words: &Writing<'_>, now: u64, shared: &Shared, end: End) {
+        let start = self.window.start.load(Ordering::Relaxed);
+        if start == NEVER {
+            // The first publication ever: nothing was counted before it.
+            self.window.start.store(now, Ordering::Relaxed);
+        } else if now.saturating_sub(start) >= shared.interval_ticks {
+            return self.end_window(words, now, now.saturating_sub(start));
+        }
+        if end == End::Early {
+            self.end_window_with_drafts(words, now, now.saturating_sub(start));
+        }
+    }
+
+    #[cold]
+    fn end_window_with_drafts(&self, words: &Writing<'_>, now: u64, length: u64) {
+        let sums = self.published_amounts().minus(&self.window.base());
+        if sums.get(Quantity::Drafts) > 0 || sums.get(Quantity::DraftTokens) > 0 {
+            self.end_window(words, now, length);
+        }
+    }
+
+    #[cold]
+    fn end_window(&self, words: &Writing<'_>, now: u64, length: u64) {
+        let sums = self.published_amounts().minus(&self.window.base());
+        let given = Quantities::from_bits(self.published.get(word::GAVE) as u8);
+        let in_doubt = Quantities::from_bits(self.window.doubtful.load(Ordering::Relaxed));
+        let doubtful = in_doubt.with(Quantities::ALL.without(given));
+        let num_spec_tokens = self.published.get(word::NUM_SPEC_TOKENS);
+        words.set(word::WINDOW_GAUGES, window::gauges(&sums, doubtful, num_spec_tokens));
+        words.set(word::WINDOW_NUM_SPEC_TOKENS, num_spec_tokens);
+        for quantity in Quantity::ALL {
+            words.set(word::WINDOW_SUMS.wrapping_add(quantity as usize), sums.get(quantity));
+        }
+        words.set(word::WINDOW_END, now);
+        words.set(word::WINDOW_LENGTH, length);
+        self.begin_window(now);
+    }
+
+    /// Begins a window `now`, with the totals as they are.
+    pub(crate) fn begin_window(&self, now: u64) {
+        self.window.start.store(now, Ordering::Relaxed);
+        self.window.doubtful.store(0, Ordering::Relaxed);
+        let amounts = self.published_amounts();
+        for quantity in Quantity::ALL {
+            self.window.base[quantity as usize].store(amounts.get(quantity), Ordering::Relaxed);
+        }
+    }
+
+    /// The totals as published, for whoever holds the baton. Allocates.
+    pub(crate) fn totals(&self) -> Totals {
+        let (accepted, draft) = self.published.positions();
+        let load = |words: &[AtomicU64]| words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        let mut totals =
+            Totals { accepted_per_position: load(accepted), draft_per_position: load(draft), ..Totals::default() };
+        self.read_totals(&mut totals);
+        totals
+    }
+
+    /// Brings totals up to date with what is published, in place.
+    pub(crate) fn read_totals(&self, totals: &mut Totals) {
+        totals.amounts = self.published_amounts();
+        totals.given = self.published.get(word::GAVE);
+        totals.num_spec_tokens = self.published.get(word::NUM_SPEC_TOKENS);
+        totals.positions = usize::try_from(self.published.get(word::POSITIONS)).unwrap_or(usize::MAX);
+        let (accepted, draft) = self.published.positions();
+        let copy = |to: &mut [u64], from: &[AtomicU64]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+        };
+        copy(&mut totals.accepted_per_position, accepted);
+        copy(&mut totals.draft_per_position, draft);
+    }
+}
+
+pub(crate) fn add_anomaly(words: &Writing<'_>, anomaly: Anomaly, times: u64) {
+    if times > 0 {
+        words.add(word::ANOMALIES.wrapping_add(anomaly as usize), times);
+    }
+}

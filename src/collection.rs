@@ -1,0 +1,399 @@
+//! A collection: from the start of a copy to what becomes of it. For the holder of an engine's baton, on its thread.
+
+use std::sync::atomic::Ordering;
+
+use crate::anomaly::Anomaly;
+use crate::attachment::{Attachment, Delta, Sample};
+use crate::books::{Books, End, add_anomaly};
+use crate::collector::Flight;
+use crate::engine::{Engine, Holding};
+use crate::open_steps::Slot;
+use crate::outcome::{Outcome, Reason};
+use crate::published::{Writing, gave, word};
+use crate::quantity::{Amounts, Quantities, Quantity};
+use crate::shared::Shared;
+use crate::source::{Failed, Snapshot, SourceError};
+use crate::step::Step;
+use crate::ticks::NEVER;
+
+/// What a source is doing, as a published word.
+pub(crate) mod state {
+    pub(crate) const NONE: u64 = 0;
+    pub(crate) const ON_HOST: u64 = 1;
+    pub(crate) const IDLE: u64 = 2;
+    pub(crate) const IN_FLIGHT: u64 = 3;
+    pub(crate) const BACKING_OFF: u64 = 4;
+    pub(crate) const DEAD: u64 = 5;
+}
+
+/// What came of a try to start a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Started {
+    Yes(u64),
+    /// The step that asked for it was entered again.
+    NoLonger,
+    Refused(SourceError),
+}
+
+impl Holding<'_> {
+    /// Looks at the copy in flight, and publishes it if it has landed and its steps have closed.
+    pub(crate) fn poll_copy(&self, now: u64, patient: bool) {
+        let Some(mut books) = self.engine.books() else { return };
+        let Some(attachment) = books.attachment.as_mut() else { return };
+        let Some(flight) = attachment.collector.flight() else { return };
+        if flight.landed.is_none() {
+            match attachment.poll() {
+                Ok(Snapshot::Landed) => attachment.collector.landed(now),
+                Ok(Snapshot::Pending) | Err(SourceError::Busy(_)) => {
+                    attachment.collector.pending(now);
+                    return self.engine.show(attachment);
+                }
+                Err(error) => return self.fail(&mut books, now, error),
+            }
+        }
+        if self.engine.hot.void.load(Ordering::SeqCst) == flight.generation {
+            return self.skip_void(attachment);
+        }
+        if attachment.sample.follows_exits && self.awaits_closes(flight) {
+            if patient || !attachment.collector.has_waited(now) {
+                return self.engine.show(attachment);
+            }
+            self.take_open_steps(attachment, flight);
+        }
+        self.resolve(&mut books, flight, now);
+    }
+
+    /// Starts a copy, unless one has become due in the meantime.
+    pub(crate) fn start_copy_if_due(&self, now: u64, starter: Option<&Slot>) {
+        let Some(mut books) = self.engine.books() else { return };
+        let due = books.attachment.as_ref().is_some_and(|attachment| now >= attachment.collector.due());
+        if due {
+            self.start_copy(&mut books, now, starter, Sample::default(), true);
+        }
+    }
+
+    /// Starts a copy. `count_busy` says whether a busy source is counted as a skipped collection.
+    pub(crate) fn start_copy(
+        &self,
+        books: &mut Books,
+        now: u64,
+        starter: Option<&Slot>,
+        sample: Sample,
+        count_busy: bool,
+    ) -> Option<Started> {
+        let hot = &self.engine.hot;
+        let attachment = books.attachment.as_mut()?;
+        let generation = attachment.collector.prepare();
+        hot.generation.store(generation, Ordering::SeqCst);
+        let follows_exits = !hot.futures.load(Ordering::SeqCst);
+        if follows_exits {
+            // From here on a step that is entered again makes the copy void; one that was before is seen below.
+            hot.follows_exits.store(generation, Ordering::SeqCst);
+        }
+        if starter.is_some_and(|starter| starter.visits().inside() > 0) {
+            hot.follows_exits.store(0, Ordering::SeqCst);
+            return Some(Started::NoLonger);
+        }
+        let overlaps = !attachment.counts_drafts() && self.overlaps(generation, follows_exits);
+        attachment.sample = Sample { tally: attachment.held, overlaps, follows_exits, ..sample };
+        attachment.held = Default::default();
+        let error = match attachment.start() {
+            Ok(()) => {
+                attachment.collector.started(now);
+                self.engine.show(attachment);
+                return Some(Started::Yes(generation));
+            }
+            Err(error) => error,
+        };
+        hot.follows_exits.store(0, Ordering::SeqCst);
+        match error {
+            SourceError::Busy(_) => {
+                attachment.put_back();
+                if count_busy {
+                    self.engine.end_collection(Outcome::Skipped, error.into());
+                }
+            }
+            _ => self.fail(books, now, error),
+        }
+        Some(Started::Refused(error))
+    }
+
+    /// Whether a step other than those that the copy belongs to is under way.
+    fn overlaps(&self, generation: u64, follows_exits: bool) -> bool {
+        self.shared.steps.of_engine(self.engine.index).any(|(_, slot)| {
+            let visits = slot.visits();
+            let over = follows_exits && visits.inside() == 0 && slot.left_at().before(generation);
+            visits.ever_entered() && !over
+        })
+    }
+
+    /// Whether a step that the copy belongs to is not closed yet, or not accounted for.
+    fn awaits_closes(&self, flight: Flight) -> bool {
+        self.belonging(flight).next().is_some()
+    }
+
+    fn belonging(&self, flight: Flight) -> impl Iterator<Item = &Slot> {
+        let steps = self.shared.steps.of_engine(self.engine.index).map(|(_, slot)| slot);
+        steps.filter(move |slot| {
+            let visits = slot.visits();
+            visits.ever_entered() && visits.inside() == 0 && slot.left_at().before(flight.generation)
+        })
+    }
+
+    /// Takes the fields of steps that do not close, as they are; the rest of them belongs to a later sample.
+    #[cold]
+    fn take_open_steps(&self, attachment: &mut Attachment, flight: Flight) {
+        for slot in self.belonging(flight) {
+            let step = Step::of(&slot.fields(), attachment.layout().quantities(), false);
+            if slot.take(&step.amounts) {
+                attachment.sample.tally.add(&step, &Amounts::default());
+            }
+        }
+    }
+
+    /// The copy holds half a step, or what a rebase has put behind it.
+    fn skip_void(&self, attachment: &mut Attachment) {
+        attachment.put_back();
+        attachment.collector.voided();
+        self.engine.end_collection(Outcome::Skipped, Reason::HalfStep);
+        self.engine.show(attachment);
+    }
+
+    fn resolve(&self, books: &mut Books, flight: Flight, now: u64) {
+        let Some(attachment) = books.attachment.as_mut() else { return };
+        attachment.collector.resolved(now);
+        {
+            let words = self.engine.published.write();
+            words.add(word::collection(Outcome::Resolved, Reason::None), 1);
+            words.add(word::COLLECTION_TICKS, now.saturating_sub(flight.started));
+        }
+        self.engine.publish_sample(books, now, self.shared);
+        if let Some(attachment) = &books.attachment {
+            self.engine.show(attachment);
+        }
+    }
+
+    #[cold]
+    fn fail(&self, books: &mut Books, now: u64, error: SourceError) {
+        let Some(attachment) = books.attachment.as_mut() else { return };
+        if let SourceError::Dead(_) = error {
+            self.engine.end_collection(Outcome::Lost, error.into());
+            self.engine.bury_source(attachment, now);
+        } else {
+            attachment.put_back();
+            attachment.collector.failed(now);
+            self.engine.end_collection(Outcome::Failed, error.into());
+        }
+        self.engine.show(attachment);
+    }
+}
+
+impl Engine {
+    /// Adds a step of an engine with a source to what the next sample, or the one in flight, publishes.
+    #[inline(never)]
+    pub(crate) fn tally(&self, step: &Step, slot: &Slot, shared: &Shared) {
+        let Some(mut books) = self.books() else { return };
+        let Some(attachment) = books.attachment.as_mut() else { return };
+        let taken = slot.taken();
+        let belongs = attachment.sample.follows_exits
+            && slot.visits().ever_entered()
+            && attachment.collector.flight().is_some_and(|flight| slot.left_at().before(flight.generation));
+        if belongs {
+            attachment.sample.tally.add(step, &taken);
+        } else {
+            attachment.held.add(step, &taken);
+        }
+        if attachment.on_host {
+            self.read_host(&mut books, shared, false);
+        }
+    }
+
+    /// Reads a source whose counters are on the host, and publishes what they say.
+    pub(crate) fn read_host(&self, books: &mut Books, shared: &Shared, by_flush: bool) -> Option<SourceError> {
+        let attachment = books.attachment.as_mut()?;
+        let now = shared.ticks.now();
+        match attachment.poll() {
+            Ok(Snapshot::Landed) => {
+                let overlaps = !attachment.counts_drafts()
+                    && shared.steps.of_engine(self.index).filter(|(_, slot)| slot.visits().ever_entered()).count() > 1;
+                attachment.sample =
+                    Sample { tally: std::mem::take(&mut attachment.held), overlaps, by_flush, ..Sample::default() };
+                self.publish_sample(books, now, shared);
+                None
+            }
+            Ok(Snapshot::Pending) => Some(SourceError::Failed(Failed::Timeout)),
+            Err(error @ SourceError::Dead(_)) => {
+                self.end_collection(Outcome::Lost, error.into());
+                self.bury_source(attachment, now);
+                self.show(attachment);
+                Some(error)
+            }
+            Err(error) => Some(error),
+        }
+    }
+
+    /// Publishes a sample that has landed: each quantity from the source if it counts it, else from the fields.
+    fn publish_sample(&self, books: &mut Books, now: u64, shared: &Shared) {
+        let Books { attachment: Some(attachment), sample: totals, .. } = books else { return };
+        let Sample { tally, overlaps, by_flush, .. } = std::mem::take(&mut attachment.sample);
+        let own = attachment.layout().quantities();
+        let counts_drafts = attachment.counts_drafts();
+        let Delta { amounts: counted, accepted_per_position, draft_per_position, restarted } = attachment.take_delta();
+        let words = self.published.write();
+
+        if words.add_positions(accepted_per_position, draft_per_position) {
+            add_anomaly(&words, Anomaly::PositionOverBound, 1);
+        }
+        words.raise(word::POSITIONS, positions(accepted_per_position).max(positions(draft_per_position)));
+        let layout = attachment.layout();
+        let bit = |condition: bool, bit: u64| if condition { bit } else { 0 };
+        words.set_bits(
+            word::GAVE,
+            bit(layout.accepted_positions > 0, gave::ACCEPTED_PER_POSITION)
+                | bit(layout.draft_positions > 0, gave::DRAFT_PER_POSITION),
+        );
+
+        let chosen =
+            Amounts::from_fn(
+                |quantity| {
+                    if own.has(quantity) { counted.get(quantity) } else { tally.amounts.get(quantity) }
+                },
+            );
+        attachment.owed.add(&chosen);
+        let due = if overlaps { self.at_most_possible(&attachment.owed) } else { attachment.owed };
+        attachment.owed = attachment.owed.minus(&due);
+        let given = if tally.drafted > 0 { Quantities::ALL.without(tally.missing) } else { Quantities::NONE };
+        self.add_amounts(&words, &due, own.with(given));
+        if tally.num_spec_tokens > 0 {
+            words.set(word::NUM_SPEC_TOKENS, tally.num_spec_tokens);
+        }
+
+        self.window.doubt(tally.missing.with(tally.contradicted).without(own));
+        attachment.by_fields.merge(&tally);
+        attachment.by_source.add(&chosen);
+        if restarted {
+            add_anomaly(&words, Anomaly::CounterRestarted, 1);
+            // What was lost with the reset is in the drafts all the same, where the host counts them.
+            self.window.doubt(if counts_drafts { Quantities::NONE } else { own });
+            attachment.by_fields.missing = Quantities::ALL;
+        }
+        if overlaps {
+            add_anomaly(&words, Anomaly::Overlap, 1);
+            return;
+        }
+        self.compare(attachment, own, &words);
+        words.set(word::LAST_SAMPLE, now);
+        self.turn_window(&words, now, shared, if by_flush { End::Early } else { End::OnTime });
+        drop(words);
+        self.read_totals(totals);
+    }
+
+    /// What of the amounts can be published without showing more accepted or emitted than the drafts allow: in a sample
+    /// with a mark, the source is ahead of the drafts.
+    fn at_most_possible(&self, owed: &Amounts) -> Amounts {
+        let mut after = self.published_amounts();
+        after.add(owed);
+        let excess = |quantity: Quantity, most: u64| after.get(quantity).saturating_sub(most);
+        let held_back = Amounts::new(
+            0,
+            0,
+            excess(Quantity::Accepted, after.get(Quantity::DraftTokens)),
+            excess(Quantity::Emitted, after.max_emitted()),
+        );
+        owed.minus(&held_back)
+    }
+
+    /// Compares what the source and the fields say of the steps since the last sample without a mark.
+    fn compare(&self, attachment: &mut Attachment, own: Quantities, words: &Writing<'_>) {
+        let fields = std::mem::take(&mut attachment.by_fields);
+        let chosen = std::mem::take(&mut attachment.by_source);
+        if fields.missing == Quantities::ALL {
+            return;
+        }
+        let comparable = own.without(fields.missing).without(fields.contradicted);
+        let differs = |quantity: &Quantity| fields.amounts.get(*quantity) != chosen.get(*quantity);
+        if fields.drafted > 0 && Quantity::ALL.iter().filter(|&&quantity| comparable.has(quantity)).any(differs) {
+            add_anomaly(words, Anomaly::SourceDisagrees, 1);
+        }
+        let known = own.with(Quantities::ALL.without(fields.missing));
+        let tokens_known = known.has(Quantity::DraftTokens);
+        if tokens_known && chosen.get(Quantity::Accepted) > chosen.get(Quantity::DraftTokens) {
+            add_anomaly(words, Anomaly::AcceptedExceedsDraft, 1);
+            self.window.doubt(Quantities::of(Quantity::Accepted));
+        }
+        if tokens_known && known.has(Quantity::Drafts) && chosen.get(Quantity::Emitted) > chosen.max_emitted() {
+            add_anomaly(words, Anomaly::EmittedExceedsPossible, 1);
+            self.window.doubt(Quantities::of(Quantity::Emitted));
+        }
+    }
+
+    fn end_collection(&self, outcome: Outcome, reason: Reason) {
+        self.published.write().add(word::collection(outcome, reason), 1);
+    }
+
+    /// The source is dead: the engine goes on as if it were detached, and what is in no sample is dropped.
+    fn bury_source(&self, attachment: &mut Attachment, now: u64) {
+        attachment.collector.died();
+        attachment.held = Default::default();
+        attachment.sample = Sample::default();
+        attachment.owed = Amounts::default();
+        self.count_by_fields(now);
+    }
+
+    /// From here on the fields alone count.
+    fn count_by_fields(&self, now: u64) {
+        self.hot.from_source.store(0, Ordering::Relaxed);
+        self.hot.due.store(NEVER, Ordering::Relaxed);
+        self.hot.poll_at.store(NEVER, Ordering::Relaxed);
+        self.hot.follows_exits.store(0, Ordering::SeqCst);
+        self.begin_window(now);
+    }
+
+    /// Detaches the source. What lies between the last sample and now is dropped on both sides, drafts included.
+    pub(crate) fn release_source(&self, shared: &Shared) {
+        let Some(mut books) = self.books() else { return };
+        let Some(attachment) = books.attachment.take() else { return };
+        if !attachment.collector.is_dead() {
+            if attachment.has_unpublished() {
+                self.end_collection(Outcome::Lost, Reason::None);
+            }
+            self.count_by_fields(shared.ticks.now());
+        }
+        {
+            let words = self.published.write();
+            words.set(word::SOURCE_STATE, state::NONE);
+            words.set(word::IN_FLIGHT_SINCE, NEVER);
+        }
+        drop(books);
+        attachment.release();
+    }
+
+    /// Shows the collector's state to the callbacks and the readers.
+    pub(crate) fn show(&self, attachment: &Attachment) {
+        let collector = &attachment.collector;
+        if !attachment.on_host {
+            self.hot.due.store(collector.due(), Ordering::Relaxed);
+            self.hot.poll_at.store(collector.poll_at(), Ordering::Relaxed);
+        }
+        let flight = collector.flight();
+        if flight.is_none() {
+            self.hot.follows_exits.store(0, Ordering::SeqCst);
+        }
+        let state = match flight {
+            _ if collector.is_dead() => state::DEAD,
+            _ if attachment.on_host => state::ON_HOST,
+            Some(_) => state::IN_FLIGHT,
+            None if collector.is_backing_off() => state::BACKING_OFF,
+            None => state::IDLE,
+        };
+        let words = self.published.write();
+        words.set(word::SOURCE_STATE, state);
+        words.set(word::IN_FLIGHT_SINCE, flight.map_or(NEVER, |flight| flight.started));
+    }
+}
+
+/// How many positions have something in them.
+fn positions(counts: &[u64]) -> u64 {
+    let last = counts.iter().rposition(|&count| count > 0);
+    last.map_or(0, |last| (last as u64).saturating_add(1))
+}

@@ -1,0 +1,247 @@
+//! One engine: what happens to it when its steps begin, are left and close, and who does the accounting.
+//!
+//! Everything here runs on the engine's own thread, inside its decode loop.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use crate::attributes::EngineAttributes;
+use crate::baton::Baton;
+use crate::books::{Books, OpenWindow};
+use crate::open_steps::Slot;
+use crate::published::Published;
+use crate::quantity::Quantities;
+use crate::shared::Shared;
+use crate::ticks::NEVER;
+
+/// An engine of this process.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) index: u32,
+    pub(crate) name: Box<str>,
+    pub(crate) attributes: EngineAttributes,
+    pub(crate) hot: Hot,
+    pub(crate) published: Published,
+    pub(crate) window: OpenWindow,
+    baton: Baton,
+    books: Mutex<Books>,
+}
+
+/// What a callback looks at before it knows whether there is anything to do. Written by the holder of the baton.
+#[derive(Debug)]
+pub(crate) struct Hot {
+    /// From this tick on a copy may start.
+    pub(crate) due: AtomicU64,
+    /// From this tick on the copy in flight may be looked at.
+    pub(crate) poll_at: AtomicU64,
+    /// How many copies have been started or tried.
+    pub(crate) generation: AtomicU64,
+    /// The generation of the copy in flight if it counts on its steps to be over; 0 otherwise.
+    pub(crate) follows_exits: AtomicU64,
+    /// The generation of a copy that holds half a step, or belongs to the time before a rebase.
+    pub(crate) void: AtomicU64,
+    /// Steps of this engine are entered more than once: they are futures, and over only when they close.
+    pub(crate) futures: AtomicBool,
+    /// The quantities that the source counts, as bits; 0 without a source.
+    pub(crate) from_source: AtomicU8,
+    /// Starts that were skipped because another thread was accounting: counted outside of the baton.
+    pub(crate) contended: AtomicU64,
+}
+
+impl Hot {
+    const fn new() -> Self {
+        Self {
+            due: AtomicU64::new(NEVER),
+            poll_at: AtomicU64::new(NEVER),
+            generation: AtomicU64::new(0),
+            follows_exits: AtomicU64::new(0),
+            void: AtomicU64::new(0),
+            futures: AtomicBool::new(false),
+            from_source: AtomicU8::new(0),
+            contended: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn quantities_of_source(&self) -> Quantities {
+        Quantities::from_bits(self.from_source.load(Ordering::Relaxed))
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(index: u32, name: &str, attributes: EngineAttributes, positions: usize) -> Self {
+        Self {
+            index,
+            name: name.into(),
+            attributes,
+            hot: Hot::new(),
+            published: Published::new(positions),
+            window: OpenWindow::new(),
+            baton: Baton::default(),
+            books: Mutex::default(),
+        }
+    }
+
+    /// A step is entered.
+    #[inline]
+    pub(crate) fn entered(&self, slot: &Slot, shared: &Shared) {
+        let before = slot.enter();
+        if !before.ever_entered() {
+            self.begin(shared);
+        } else if before.inside() == 0 {
+            self.reentered(slot);
+        }
+    }
+
+    /// A step is exited.
+    #[inline]
+    pub(crate) fn exited(&self, slot: &Slot, shared: &Shared) {
+        let generation = self.hot.generation.load(Ordering::SeqCst);
+        if slot.exit(generation).inside() == 0 && !self.hot.futures.load(Ordering::Relaxed) {
+            self.start_if_due(Some(slot), shared);
+        }
+    }
+
+    /// A step is closed.
+    #[inline]
+    pub(crate) fn closed(&self, index: u32, slot: &Slot, shared: &Shared) {
+        let ever_entered = slot.visits().ever_entered();
+        if !ever_entered {
+            self.begin(shared);
+        }
+        if self.baton.try_take() {
+            let holding = Holding { engine: self, shared };
+            self.account(slot, shared);
+            shared.steps.free(index);
+            drop(holding);
+        } else {
+            self.leave(index, shared);
+        }
+        if !ever_entered || self.hot.futures.load(Ordering::Relaxed) {
+            self.start_if_due(None, shared);
+        }
+    }
+
+    /// What a begin and an exit do, without a step.
+    pub(crate) fn idle(&self, shared: &Shared) {
+        self.begin(shared);
+        self.start_if_due(None, shared);
+    }
+
+    /// Leaves a closed step to whoever holds the baton, or takes it after all.
+    #[cold]
+    fn leave(&self, index: u32, shared: &Shared) {
+        let index = shared.steps.set_aside(index);
+        if self.baton.take_or_leave(index, |before| shared.steps.link(index, before)) {
+            let holding = Holding { engine: self, shared };
+            if let Some(slot) = shared.steps.get(index) {
+                self.account(slot, shared);
+            }
+            shared.steps.free(index);
+            drop(holding);
+        }
+    }
+
+    /// A step begins: the copy in flight may have landed.
+    #[inline]
+    fn begin(&self, shared: &Shared) {
+        let poll_at = self.hot.poll_at.load(Ordering::Relaxed);
+        if poll_at != NEVER {
+            self.look_at_copy(poll_at, shared);
+        }
+    }
+
+    #[cold]
+    fn look_at_copy(&self, poll_at: u64, shared: &Shared) {
+        let now = shared.ticks.now();
+        if now >= poll_at
+            && let Some(holding) = self.try_hold(shared)
+        {
+            holding.poll_copy(now, false);
+        }
+    }
+
+    /// Nobody is inside a step any more, or it is over: the interval may have passed.
+    #[inline]
+    fn start_if_due(&self, starter: Option<&Slot>, shared: &Shared) {
+        let due = self.hot.due.load(Ordering::Relaxed);
+        if due != NEVER {
+            self.start_copy(due, starter, shared);
+        }
+    }
+
+    #[inline(never)]
+    fn start_copy(&self, due: u64, starter: Option<&Slot>, shared: &Shared) {
+        let now = shared.ticks.now();
+        if now < due {
+            return;
+        }
+        match self.try_hold(shared) {
+            Some(holding) => holding.start_copy_if_due(now, starter),
+            None => {
+                self.hot.contended.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A step that was over is entered again: the engine's steps are futures. A copy that counts on this one to be over
+    /// holds half a step.
+    #[cold]
+    fn reentered(&self, slot: &Slot) {
+        if !self.hot.futures.load(Ordering::Relaxed) {
+            self.hot.futures.store(true, Ordering::SeqCst);
+        }
+        let generation = self.hot.follows_exits.load(Ordering::SeqCst);
+        if generation != 0 && slot.left_at().before(generation) {
+            self.hot.void.store(generation, Ordering::SeqCst);
+        }
+    }
+
+    /// Takes the baton if nobody holds it.
+    #[inline]
+    pub(crate) fn try_hold<'a>(&'a self, shared: &'a Shared) -> Option<Holding<'a>> {
+        self.baton.try_take().then(|| Holding { engine: self, shared })
+    }
+
+    /// The source's guard is gone. Detaches it, or leaves that to whoever holds the baton.
+    pub(crate) fn detach(&self, shared: &Shared) {
+        if self.baton.take_or_ask_to_detach() {
+            let holding = Holding { engine: self, shared };
+            self.release_source(shared);
+            drop(holding);
+        }
+    }
+
+    /// The books, for the holder of the baton: nobody else opens them.
+    pub(crate) fn books(&self) -> Option<MutexGuard<'_, Books>> {
+        match self.books.try_lock() {
+            Ok(books) => Some(books),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// The baton, held. Dropping it does what others left, then passes it on.
+#[derive(Debug)]
+pub(crate) struct Holding<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) shared: &'a Shared,
+}
+
+impl Drop for Holding<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        while let Some(left) = self.engine.baton.pass() {
+            for index in self.shared.steps.left(left.newest) {
+                if let Some(slot) = self.shared.steps.get(index) {
+                    self.engine.account(slot, self.shared);
+                }
+                self.shared.steps.free(index);
+            }
+            if left.detach {
+                self.engine.release_source(self.shared);
+            }
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The steps that are open: a table of fixed size, found by span id, written by whichever thread has the span.
+//!
+//! It is used in place of the span's extensions, which would cost a box, a type map and a lock for every span. A slot
+//! is claimed when the span is made, and its key is retired when the span closes, in every case: span ids come back.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::quantity::{Amounts, Quantity};
+use crate::step::{Count, Fields};
+
+const FREE: u64 = 0;
+/// Being filled in by the thread that makes or leaves the step.
+const CLAIMED: u64 = u64::MAX;
+/// Closed, and left to the holder of the engine's baton.
+const LEFT: u64 = u64::MAX - 1;
+
+/// How many slots for steps left to a baton's holder there are beside each slot for an open step. They keep closed
+/// steps out of the way of open ones while the holder is off its processor.
+const SPARES: usize = 4;
+
+/// One step. Two cache lines, so that threads with neighbouring slots don't disturb each other.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Slot {
+    key: AtomicU64,
+    /// Enters in the lower half, exits in the upper: see [`Visits`].
+    visits: AtomicU64,
+    pub(crate) engine: AtomicU32,
+    pub(crate) callsite: AtomicU32,
+    present: AtomicU32,
+    values: [AtomicU32; Count::COUNT],
+    pub(crate) invalid: AtomicU32,
+    pub(crate) late_identity: AtomicU32,
+    /// The engine's generation when nobody was left inside the step: see [`LeftAt`].
+    left_at: AtomicU64,
+    /// What a collection has taken of the step before it closed; meaningless unless `left_at` says so.
+    taken: [AtomicU32; Quantity::COUNT],
+    /// The step that was left before this one.
+    next: AtomicU32,
+}
+
+/// How often a step was entered and exited.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visits(u64);
+
+impl Visits {
+    const ENTER: u64 = 1;
+    const EXIT: u64 = 1 << 32;
+
+    pub(crate) const fn ever_entered(self) -> bool {
+        self.0 as u32 != 0
+    }
+
+    /// How many enters have not been exited.
+    pub(crate) const fn inside(self) -> u32 {
+        (self.0 as u32).wrapping_sub((self.0 >> 32) as u32)
+    }
+}
+
+/// How many collections its engine had started when a step was left, so that a collection knows which steps it follows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeftAt(u64);
+
+impl LeftAt {
+    /// A collection has taken the step's fields before the step closed.
+    const TAKEN: u64 = 1 << 63;
+    /// The slot's step is being set aside.
+    const MOVED: u64 = u64::MAX;
+
+    /// Whether the step was left before the copy of this generation started.
+    #[inline]
+    pub(crate) const fn before(self, generation: u64) -> bool {
+        self.0 & !Self::TAKEN < generation
+    }
+}
+
+impl Slot {
+    const fn free() -> Self {
+        Self {
+            key: AtomicU64::new(FREE),
+            visits: AtomicU64::new(0),
+            engine: AtomicU32::new(0),
+            callsite: AtomicU32::new(0),
+            present: AtomicU32::new(0),
+            values: [const { AtomicU32::new(0) }; Count::COUNT],
+            invalid: AtomicU32::new(0),
+            late_identity: AtomicU32::new(0),
+            left_at: AtomicU64::new(0),
+            taken: [const { AtomicU32::new(0) }; Quantity::COUNT],
+            next: AtomicU32::new(0),
+        }
+    }
+
+    /// Enters the step; the visits before.
+    #[inline]
+    pub(crate) fn enter(&self) -> Visits {
+        Visits(self.visits.fetch_add(Visits::ENTER, Ordering::SeqCst))
+    }
+
+    /// Exits the step at an engine's generation; the visits after.
+    ///
+    /// The generation is stored first: whoever sees that nobody is inside sees when the step was left.
+    #[inline]
+    pub(crate) fn exit(&self, generation: u64) -> Visits {
+        if self.left_at.load(Ordering::Relaxed) & LeftAt::TAKEN == 0 {
+            self.left_at.store(generation, Ordering::Relaxed);
+        }
+        Visits(self.visits.fetch_add(Visits::EXIT, Ordering::AcqRel).wrapping_add(Visits::EXIT))
+    }
+
+    #[inline]
+    pub(crate) fn visits(&self) -> Visits {
+        Visits(self.visits.load(Ordering::SeqCst))
+    }
+
+    #[inline]
+    pub(crate) fn left_at(&self) -> LeftAt {
+        LeftAt(self.left_at.load(Ordering::Relaxed))
+    }
+
+    /// Takes the fields of a step that does not close, as they are; false if it is just closing, or was taken before.
+    ///
+    /// For the holder of the engine's baton.
+    pub(crate) fn take(&self, amounts: &Amounts) -> bool {
+        for (quantity, taken) in Quantity::ALL.into_iter().zip(&self.taken) {
+            taken.store(u32::try_from(amounts.get(quantity)).unwrap_or(u32::MAX), Ordering::Relaxed);
+        }
+        let left_at = self.left_at.load(Ordering::Relaxed);
+        left_at & LeftAt::TAKEN == 0
+            && self
+                .left_at
+                .compare_exchange(left_at, left_at | LeftAt::TAKEN, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// What was taken of the step before it closed.
+    #[inline]
+    pub(crate) fn taken(&self) -> Amounts {
+        if self.left_at.load(Ordering::Acquire) & LeftAt::TAKEN == 0 {
+            return Amounts::default();
+        }
+        Amounts::from_fn(|quantity| u64::from(self.taken[quantity as usize].load(Ordering::Relaxed)))
+    }
+
+    #[inline]
+    pub(crate) fn fields(&self) -> Fields {
+        let mut values = [0; Count::COUNT];
+        for (value, stored) in values.iter_mut().zip(&self.values) {
+            *value = stored.load(Ordering::Relaxed);
+        }
+        Fields::new(self.present.load(Ordering::Relaxed), values)
+    }
+
+    /// Records numbers over those there are; those with a bit in `refused` become absent.
+    #[inline]
+    pub(crate) fn record(&self, fields: &Fields, refused: u32) {
+        let mut left = fields.present();
+        while left != 0 {
+            let index = left.trailing_zeros() as usize;
+            if let (Some(stored), Some(value)) = (self.values.get(index), fields.values().get(index)) {
+                stored.store(*value, Ordering::Relaxed);
+            }
+            left &= left.wrapping_sub(1);
+        }
+        self.present.fetch_or(fields.present(), Ordering::Relaxed);
+        if refused != 0 {
+            self.present.fetch_and(!refused, Ordering::Relaxed);
+        }
+    }
+
+    fn copy_from(&self, other: &Self) {
+        let copy = |to: &AtomicU32, from: &AtomicU32| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.visits.store(other.visits.load(Ordering::Relaxed), Ordering::Relaxed);
+        copy(&self.engine, &other.engine);
+        copy(&self.callsite, &other.callsite);
+        copy(&self.present, &other.present);
+        copy(&self.invalid, &other.invalid);
+        copy(&self.late_identity, &other.late_identity);
+        // What is taken from here on would be taken twice.
+        self.left_at.store(other.left_at.swap(LeftAt::MOVED, Ordering::AcqRel), Ordering::Relaxed);
+        self.values.iter().zip(&other.values).for_each(|(to, from)| copy(to, from));
+        self.taken.iter().zip(&other.taken).for_each(|(to, from)| copy(to, from));
+    }
+}
+
+/// A new step's slot, not visible before [`OpenSteps::open`].
+#[derive(Debug)]
+pub(crate) struct NewStep<'a> {
+    slot: &'a Slot,
+    id: u64,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct OpenSteps {
+    /// The slots of open steps, then those of steps that were left.
+    slots: Box<[Slot]>,
+    bound: usize,
+    /// How far from its home a step has ever been put.
+    reach: AtomicUsize,
+    /// Spare slots up to here have ever been used.
+    spares_used: AtomicUsize,
+}
+
+impl OpenSteps {
+    pub(crate) fn new(bound: usize) -> Self {
+        let all = bound.saturating_mul(SPARES.wrapping_add(1));
+        Self {
+            slots: (0..all).map(|_| Slot::free()).collect(),
+            bound,
+            reach: AtomicUsize::new(0),
+            spares_used: AtomicUsize::new(0),
+        }
+    }
+
+    /// Claims a slot for the step with this span id; `None` if as many steps are open as may be.
+    #[inline]
+    pub(crate) fn claim(&self, id: u64) -> Option<NewStep<'_>> {
+        if id >= LEFT {
+            return None;
+        }
+        let mut index = self.home(id);
+        for distance in 0..self.bound {
+            let slot = self.slots.get(index)?;
+            if slot.key.load(Ordering::Relaxed) == FREE
+                && slot.key.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                if distance > self.reach.load(Ordering::Relaxed) {
+                    self.reach.fetch_max(distance, Ordering::Relaxed);
+                }
+                return Some(NewStep { slot, id });
+            }
+            index = self.after(index);
+        }
+        None
+    }
+
+    /// Where the step with this span id is.
+    #[inline]
+    pub(crate) fn find(&self, id: u64) -> Option<(u32, &Slot)> {
+        let mut index = self.home(id);
+        for _ in 0..=self.reach.load(Ordering::Relaxed) {
+            let slot = self.slots.get(index)?;
+            if slot.key.load(Ordering::Acquire) == id {
+                return Some((index as u32, slot));
+            }
+            index = self.after(index);
+        }
+        None
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&Slot> {
+        self.slots.get(index as usize)
+    }
+
+    /// Takes a closed step out of the way of open ones, to be left to the holder of its engine's baton.
+    pub(crate) fn set_aside(&self, index: u32) -> u32 {
+        let Some(slot) = self.get(index) else { return index };
+        for (spare, number) in self.slots.iter().skip(self.bound).zip(1..) {
+            if spare.key.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                self.spares_used.fetch_max(number, Ordering::Relaxed);
+                spare.copy_from(slot);
+                spare.key.store(LEFT, Ordering::Release);
+                slot.key.store(FREE, Ordering::Release);
+                return self.bound.wrapping_add(number).wrapping_sub(1) as u32;
+            }
+        }
+        slot.key.store(LEFT, Ordering::Release);
+        index
+    }
+
+    /// Hangs the step that was left before on this one.
+    pub(crate) fn link(&self, index: u32, before: Option<u32>) {
+        if let Some(slot) = self.get(index) {
+            slot.next.store(before.map_or(0, |before| before.wrapping_add(1)), Ordering::Relaxed);
+        }
+    }
+
+    /// The steps that were left, oldest first.
+    pub(crate) fn left(&self, newest: Option<u32>) -> Left<'_> {
+        let mut oldest = None;
+        let mut next = newest;
+        while let Some(index) = next {
+            let Some(slot) = self.get(index) else { break };
+            next = slot.next.load(Ordering::Relaxed).checked_sub(1);
+            self.link(index, oldest);
+            oldest = Some(index);
+        }
+        Left { steps: self, next: oldest }
+    }
+
+    #[inline]
+    pub(crate) fn free(&self, index: u32) {
+        if let Some(slot) = self.get(index) {
+            slot.key.store(FREE, Ordering::Release);
+        }
+    }
+
+    /// The steps of an engine: those open, and those left to the holder of its baton.
+    pub(crate) fn of_engine(&self, engine: u32) -> impl Iterator<Item = (u32, &Slot)> {
+        let used = self.bound.saturating_add(self.spares_used.load(Ordering::Relaxed));
+        (0_u32..).zip(self.slots.iter().take(used)).filter(move |(_, slot)| {
+            let key = slot.key.load(Ordering::Acquire);
+            key != FREE && key != CLAIMED && slot.engine.load(Ordering::Relaxed) == engine
+        })
+    }
+
+    /// How many steps of an engine are open.
+    pub(crate) fn count_of_engine(&self, engine: u32) -> usize {
+        self.of_engine(engine).filter(|(_, slot)| !slot.is_left()).count()
+    }
+
+    #[inline]
+    fn home(&self, id: u64) -> usize {
+        // Span ids are dense in their low bits: spread them, then scale to the table.
+        let spread = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (u128::from(spread).wrapping_mul(self.bound as u128) >> 64) as usize
+    }
+
+    #[inline]
+    fn after(&self, index: usize) -> usize {
+        let next = index.wrapping_add(1);
+        if next == self.bound { 0 } else { next }
+    }
+}
+
+impl Slot {
+    fn is_left(&self) -> bool {
+        self.key.load(Ordering::Acquire) == LEFT
+    }
+}
+
+impl NewStep<'_> {
+    /// Fills the slot in and makes it visible.
+    #[inline]
+    pub(crate) fn open(self, engine: u32, callsite: u32, fields: &Fields, invalid: u32) {
+        let slot = self.slot;
+        slot.visits.store(0, Ordering::Relaxed);
+        slot.engine.store(engine, Ordering::Relaxed);
+        slot.callsite.store(callsite, Ordering::Relaxed);
+        slot.present.store(fields.present(), Ordering::Relaxed);
+        for (stored, value) in slot.values.iter().zip(fields.values()) {
+            stored.store(*value, Ordering::Relaxed);
+        }
+        slot.invalid.store(invalid, Ordering::Relaxed);
+        slot.late_identity.store(0, Ordering::Relaxed);
+        slot.left_at.store(0, Ordering::Relaxed);
+        slot.key.store(self.id, Ordering::Release);
+    }
+}
+
+/// Iterates over steps that were left, oldest first.
+#[derive(Debug)]
+pub(crate) struct Left<'a> {
+    steps: &'a OpenSteps,
+    next: Option<u32>,
+}
+
+impl Iterator for Left<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let index = self.next?;
+        self.next = self.steps.get(index)?.next.load(Ordering::Relaxed).checked_sub(1);
+        Some(index)
+    }
+}

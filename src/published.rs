@@ -1,0 +1,205 @@
+//! The seqlock between the engine's thread and the readers: one writer at a time, any number of readers, nobody waits.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use crate::anomaly::Anomaly;
+use crate::outcome::{Outcome, Reason};
+use crate::quantity::Quantity;
+use crate::ticks::NEVER;
+
+/// Where each number of an engine is among its published words.
+pub(crate) mod word {
+    use super::{Anomaly, Outcome, Quantity, Reason};
+
+    /// Steps without drafts, then steps with drafts.
+    pub(crate) const STEPS: usize = 0;
+    /// The totals of the four quantities, in their order.
+    pub(crate) const TOTALS: usize = 2;
+    pub(crate) const DISCARDED: usize = TOTALS + Quantity::COUNT;
+    /// Which numbers somebody has given so far: see [`super::gave`].
+    pub(crate) const GAVE: usize = DISCARDED + 1;
+    /// The last k above 0.
+    pub(crate) const NUM_SPEC_TOKENS: usize = GAVE + 1;
+    /// Positions that have been seen: the largest k, or what a source counted.
+    pub(crate) const POSITIONS: usize = NUM_SPEC_TOKENS + 1;
+    /// The last sample, or the last step of an engine that has no copies.
+    pub(crate) const LAST_SAMPLE: usize = POSITIONS + 1;
+    pub(crate) const SOURCE_STATE: usize = LAST_SAMPLE + 1;
+    pub(crate) const IN_FLIGHT_SINCE: usize = SOURCE_STATE + 1;
+    pub(crate) const COLLECTION_TICKS: usize = IN_FLIGHT_SINCE + 1;
+    /// Which gauges the last window has: see [`crate::window`].
+    pub(crate) const WINDOW_GAUGES: usize = COLLECTION_TICKS + 1;
+    pub(crate) const WINDOW_END: usize = WINDOW_GAUGES + 1;
+    pub(crate) const WINDOW_LENGTH: usize = WINDOW_END + 1;
+    pub(crate) const WINDOW_NUM_SPEC_TOKENS: usize = WINDOW_LENGTH + 1;
+    /// The sums of the four quantities over the last window, in their order.
+    pub(crate) const WINDOW_SUMS: usize = WINDOW_NUM_SPEC_TOKENS + 1;
+    pub(crate) const ANOMALIES: usize = WINDOW_SUMS + Quantity::COUNT;
+    pub(crate) const COLLECTIONS: usize = ANOMALIES + Anomaly::COUNT;
+    pub(crate) const COUNT: usize = COLLECTIONS + Outcome::COUNT * Reason::COUNT;
+
+    pub(crate) const fn collection(outcome: Outcome, reason: Reason) -> usize {
+        COLLECTIONS.wrapping_add((outcome as usize).wrapping_mul(Reason::COUNT)).wrapping_add(reason as usize)
+    }
+}
+
+/// The bits of [`word::GAVE`]; a quantity's bit is its own.
+pub(crate) mod gave {
+    use super::Quantity;
+
+    pub(crate) const DISCARDED: u64 = 1 << Quantity::COUNT;
+    pub(crate) const ACCEPTED_PER_POSITION: u64 = DISCARDED << 1;
+    pub(crate) const DRAFT_PER_POSITION: u64 = DISCARDED << 2;
+}
+
+/// An engine's numbers, as the readers see them.
+#[derive(Debug)]
+pub(crate) struct Published {
+    /// Odd while the words change.
+    sequence: AtomicU64,
+    words: [AtomicU64; word::COUNT],
+    accepted_per_position: Box<[AtomicU64]>,
+    draft_per_position: Box<[AtomicU64]>,
+}
+
+/// A copy of an engine's numbers, all of one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) words: [u64; word::COUNT],
+    pub(crate) accepted_per_position: Box<[u64]>,
+    pub(crate) draft_per_position: Box<[u64]>,
+}
+
+impl Published {
+    /// How often a reader tries before it keeps what it had: a writer that is off its processor is not waited for.
+    const TRIES: usize = 128;
+
+    pub(crate) fn new(positions: usize) -> Self {
+        let published = Self {
+            sequence: AtomicU64::new(0),
+            words: [const { AtomicU64::new(0) }; word::COUNT],
+            accepted_per_position: (0..positions).map(|_| AtomicU64::new(0)).collect(),
+            draft_per_position: (0..positions).map(|_| AtomicU64::new(0)).collect(),
+        };
+        published.words[word::LAST_SAMPLE].store(NEVER, Ordering::Relaxed);
+        published.words[word::IN_FLIGHT_SINCE].store(NEVER, Ordering::Relaxed);
+        published
+    }
+
+    /// Opens the words for a change. The caller holds the engine's baton, so there is one writer.
+    #[inline]
+    pub(crate) fn write(&self) -> Writing<'_> {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        Writing { published: self, closes_with: sequence.wrapping_add(2) }
+    }
+
+    /// A word, for whoever holds the engine's baton.
+    #[inline]
+    pub(crate) fn get(&self, word: usize) -> u64 {
+        self.words[word].load(Ordering::Relaxed)
+    }
+
+    /// Copies all words of one instant to `into`; false, and nothing is copied, if there was no quiet moment.
+    pub(crate) fn read(&self, into: &mut Reading, scratch: &mut Reading) -> bool {
+        for _ in 0..Self::TRIES {
+            let before = self.sequence.load(Ordering::Acquire);
+            if before.is_multiple_of(2) {
+                copy(&self.words, &mut scratch.words);
+                copy(&self.accepted_per_position, &mut scratch.accepted_per_position);
+                copy(&self.draft_per_position, &mut scratch.draft_per_position);
+                fence(Ordering::Acquire);
+                if self.sequence.load(Ordering::Relaxed) == before {
+                    std::mem::swap(into, scratch);
+                    return true;
+                }
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    /// All zeros, with room for as many positions.
+    pub(crate) fn blank(&self) -> Reading {
+        Reading {
+            words: [0; word::COUNT],
+            accepted_per_position: vec![0; self.accepted_per_position.len()].into(),
+            draft_per_position: vec![0; self.draft_per_position.len()].into(),
+        }
+    }
+
+    /// The per-position totals, for whoever holds the engine's baton.
+    pub(crate) fn positions(&self) -> (&[AtomicU64], &[AtomicU64]) {
+        (&self.accepted_per_position, &self.draft_per_position)
+    }
+}
+
+fn copy(from: &[AtomicU64], to: &mut [u64]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = from.load(Ordering::Relaxed);
+    }
+}
+
+/// The words, open for a change; readers see it when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Writing<'a> {
+    published: &'a Published,
+    closes_with: u64,
+}
+
+impl Writing<'_> {
+    #[inline]
+    pub(crate) fn set(&self, word: usize, value: u64) {
+        self.published.words[word].store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, word: usize, amount: u64) {
+        self.set(word, self.published.get(word).saturating_add(amount));
+    }
+
+    #[inline]
+    pub(crate) fn raise(&self, word: usize, at_least: u64) {
+        if self.published.get(word) < at_least {
+            self.set(word, at_least);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_bits(&self, word: usize, bits: u64) {
+        self.set(word, self.published.get(word) | bits);
+    }
+
+    /// Adds one draft: a token at each position before `drafted`, accepted before `accepted`.
+    pub(crate) fn add_to_positions(&self, accepted: usize, drafted: usize) {
+        let add = |totals: &[AtomicU64], tokens: usize| {
+            for total in totals.iter().take(tokens) {
+                total.store(total.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+            }
+        };
+        add(&self.published.accepted_per_position, accepted);
+        add(&self.published.draft_per_position, drafted);
+    }
+
+    /// Adds what was counted per position; true if some lay beyond the positions that are exported.
+    pub(crate) fn add_positions(&self, accepted: &[u64], draft: &[u64]) -> bool {
+        add(&self.published.accepted_per_position, accepted) | add(&self.published.draft_per_position, draft)
+    }
+}
+
+fn add(totals: &[AtomicU64], amounts: &[u64]) -> bool {
+    for (total, &amount) in totals.iter().zip(amounts) {
+        if amount > 0 {
+            total.store(total.load(Ordering::Relaxed).saturating_add(amount), Ordering::Relaxed);
+        }
+    }
+    amounts.iter().skip(totals.len()).any(|&amount| amount > 0)
+}
+
+impl Drop for Writing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.published.sequence.store(self.closes_with, Ordering::Release);
+    }
+}

@@ -1,0 +1,119 @@
+//! Steps whose counts are in the span's fields become exact OpenTelemetry counters, with no other call.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::time::Duration;
+use support::{Exported, of_engine};
+use tracing_spec_decode::{HostCounters, builder, step_span};
+use tracing_subscriber::layer::SubscriberExt;
+
+#[test]
+fn a_step_with_late_records_is_counted_at_its_close() {
+    let exported = Exported::cumulative();
+    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+
+    assert!(exported.collect().is_empty(), "nothing exists before the first step");
+    for accepted in [5, 2, 0] {
+        let span = step_span!(num_spec_tokens = 5, num_drafts = 1);
+        let step = span.enter();
+        span.record("num_accepted_tokens", accepted);
+        span.record("num_emitted_tokens", accepted + 1);
+        drop(step);
+    }
+    drop(step_span!(num_spec_tokens = 0));
+    handle.flush(Duration::ZERO).unwrap();
+
+    let points = exported.collect();
+    assert_eq!(points[&of_engine("drafts")], 3.0);
+    assert_eq!(points[&of_engine("draft_tokens")], 15.0);
+    assert_eq!(points[&of_engine("accepted_tokens")], 7.0);
+    assert_eq!(points[&of_engine("emitted_tokens")], 10.0);
+    assert_eq!(points["spec_decode.steps{spec_decode.drafted=true,spec_decode.engine=0}"], 3.0);
+    assert_eq!(points["spec_decode.steps{spec_decode.drafted=false,spec_decode.engine=0}"], 1.0);
+    assert_eq!(points[&of_engine("draft_acceptance_rate")], 7.0 / 15.0);
+    assert_eq!(points[&of_engine("system_efficiency")], 10.0 / 18.0);
+    assert_eq!(points[&of_engine("mean_acceptance_length")], 1.0 + 7.0 / 3.0);
+    assert_eq!(points[&of_engine("num_spec_tokens")], 5.0);
+    assert_eq!(handle.status("0").steps, 4);
+    assert_eq!(handle.status("0").open_steps, 0);
+}
+
+#[test]
+fn an_incomplete_or_contradictory_step_is_an_anomaly_and_counts_no_tokens() {
+    let exported = Exported::cumulative();
+    let (layer, _handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+
+    drop(step_span!(num_spec_tokens = 5, num_drafts = 1));
+    drop(step_span!(num_spec_tokens = 4, num_drafts = 1, num_accepted_tokens = 5));
+    drop(step_span!(num_spec_tokens = 4, num_drafts = 1, num_accepted_tokens = -1));
+    drop(step_span!(num_spec_tokens = 2, num_drafts = 1, num_draft_tokens = 3, num_accepted_tokens = 3));
+    drop(step_span!(num_draft_tokens = 3, num_accepted_tokens = 3));
+
+    let points = exported.collect();
+    let anomaly =
+        |kind: &str| points[&format!("spec_decode.anomalies{{spec_decode.anomaly.type={kind},spec_decode.engine=0}}")];
+    assert_eq!(points[&of_engine("draft_tokens")], 0.0);
+    assert_eq!(anomaly("incomplete"), 2.0);
+    assert_eq!(anomaly("invalid_value"), 1.0);
+    assert_eq!(anomaly("accepted_exceeds_draft"), 1.0);
+    assert_eq!(anomaly("drafts_inconsistent"), 1.0);
+    assert_eq!(anomaly("drafts_unknown"), 1.0);
+}
+
+#[test]
+fn counters_on_the_host_give_the_positions() {
+    let exported = Exported::cumulative();
+    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let mut counters = HostCounters::new();
+    let attached = handle.attach("0", counters.source()).unwrap();
+
+    let span = step_span!(num_spec_tokens = 3, num_drafts = 3, num_draft_tokens = 8);
+    span.in_scope(|| {
+        for (drafted, accepted) in [(3, 3), (3, 1), (2, 0)] {
+            counters.record_draft(drafted, accepted, accepted + 1);
+        }
+    });
+    drop(span);
+
+    let metrics = handle.metrics("0").unwrap();
+    assert_eq!(metrics.draft_tokens, Some(8));
+    assert_eq!(metrics.accepted_per_position, Some(vec![2, 1, 1]));
+    assert_eq!(metrics.draft_per_position, Some(vec![3, 3, 2]));
+    let points = exported.collect();
+    let position = |name: &str, position: usize| {
+        points[&format!("spec_decode.{name}{{spec_decode.engine=0,spec_decode.position={position}}}")]
+    };
+    assert_eq!([0, 1, 2].map(|at| position("accepted_tokens_per_position", at)), [2.0, 1.0, 1.0]);
+    assert_eq!([0, 1, 2].map(|at| position("draft_tokens_per_position", at)), [3.0, 3.0, 2.0]);
+    drop(attached);
+}
+
+#[test]
+fn engines_are_told_apart_by_name_and_other_ranks_are_ignored() {
+    let exported = Exported::cumulative();
+    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    for (engine, accepted) in [("a", 1), ("b", 2)] {
+        for rank in [0, 1] {
+            drop(step_span!(
+                engine = engine,
+                rank = rank,
+                num_spec_tokens = 4,
+                num_drafts = 1,
+                num_accepted_tokens = accepted
+            ));
+        }
+    }
+    drop(step_span!(engine = "", num_spec_tokens = 4, num_drafts = 1, num_accepted_tokens = 1));
+    drop(step_span!(engine = 7, num_spec_tokens = 4, num_drafts = 1, num_accepted_tokens = 3));
+    assert_eq!(handle.metrics("a").unwrap().accepted_tokens, Some(1));
+    assert_eq!(handle.metrics("b").unwrap().accepted_tokens, Some(2));
+    assert_eq!(handle.metrics("7").unwrap().accepted_tokens, Some(3));
+    assert_eq!(handle.metrics("0"), None);
+    let points = exported.collect();
+    assert_eq!(points["spec_decode.anomalies{spec_decode.anomaly.type=engine_refused}"], 1.0);
+}

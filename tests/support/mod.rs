@@ -1,0 +1,148 @@
+//! What the tests share: a metric pipeline in memory, a clock that is set by hand, a source that lands when told to.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
+use opentelemetry_sdk::metrics::{
+    InMemoryMetricExporter, InMemoryMetricExporterBuilder, PeriodicReader, SdkMeterProvider, Temporality,
+};
+use tracing_spec_decode::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
+
+/// A provider whose exports can be read.
+pub struct Exported {
+    pub provider: SdkMeterProvider,
+    exporter: InMemoryMetricExporter,
+}
+
+impl Exported {
+    pub fn new(temporality: Temporality) -> Self {
+        let exporter = InMemoryMetricExporterBuilder::new().with_temporality(temporality).build();
+        let reader = PeriodicReader::builder(exporter.clone()).with_interval(Duration::from_secs(3600)).build();
+        Self { provider: SdkMeterProvider::builder().with_reader(reader).build(), exporter }
+    }
+
+    pub fn cumulative() -> Self {
+        Self::new(Temporality::Cumulative)
+    }
+
+    /// One collection: every point by `name{attribute=value,...}`, attributes sorted.
+    pub fn collect(&self) -> BTreeMap<String, f64> {
+        self.exporter.reset();
+        self.provider.force_flush().unwrap();
+        let mut points = BTreeMap::new();
+        for resource in self.exporter.get_finished_metrics().unwrap() {
+            add_points(&resource, &mut points);
+        }
+        points
+    }
+}
+
+fn add_points(resource: &ResourceMetrics, points: &mut BTreeMap<String, f64>) {
+    for metric in resource.scope_metrics().flat_map(|scope| scope.metrics()) {
+        match metric.data() {
+            AggregatedMetrics::U64(data) => add_data(metric.name(), data, |value| value as f64, points),
+            AggregatedMetrics::F64(data) => add_data(metric.name(), data, |value| value, points),
+            AggregatedMetrics::I64(data) => add_data(metric.name(), data, |value| value as f64, points),
+        }
+    }
+}
+
+fn add_data<T: Copy>(name: &str, data: &MetricData<T>, number: impl Fn(T) -> f64, points: &mut BTreeMap<String, f64>) {
+    let mut add = |attributes: &mut dyn Iterator<Item = &opentelemetry::KeyValue>, value: T| {
+        let mut pairs: Vec<String> = attributes.map(|pair| format!("{}={}", pair.key, pair.value)).collect();
+        pairs.sort();
+        points.insert(format!("{name}{{{}}}", pairs.join(",")), number(value));
+    };
+    match data {
+        MetricData::Sum(sum) => sum.data_points().for_each(|point| add(&mut point.attributes(), point.value())),
+        MetricData::Gauge(gauge) => gauge.data_points().for_each(|point| add(&mut point.attributes(), point.value())),
+        _ => unreachable!("no histograms here"),
+    }
+}
+
+/// The point of engine 0 with this name.
+pub fn of_engine(name: &str) -> String {
+    format!("spec_decode.{name}{{spec_decode.engine=0}}")
+}
+
+/// A source whose counters and answers are set by the test.
+#[derive(Clone, Default)]
+pub struct Device(Arc<Mutex<DeviceState>>);
+
+#[derive(Default)]
+struct DeviceState {
+    now: Counters,
+    taken: Counters,
+    /// How many polls answer "pending" before a copy lands.
+    polls_until_landed: usize,
+    left: usize,
+    fails: Option<SourceError>,
+    pub starts: usize,
+}
+
+impl Device {
+    pub fn set(&self, accepted: u64, emitted: u64) {
+        let mut state = self.0.lock().unwrap();
+        state.now.accepted = accepted;
+        state.now.emitted = emitted;
+    }
+
+    pub fn add(&self, accepted: u64, emitted: u64) {
+        let mut state = self.0.lock().unwrap();
+        state.now.accepted += accepted;
+        state.now.emitted += emitted;
+    }
+
+    pub fn land_after(&self, polls: usize) {
+        self.0.lock().unwrap().polls_until_landed = polls;
+    }
+
+    pub fn fail_with(&self, error: Option<SourceError>) {
+        self.0.lock().unwrap().fails = error;
+    }
+
+    pub fn starts(&self) -> usize {
+        self.0.lock().unwrap().starts
+    }
+
+    pub fn source(&self) -> DeviceSource {
+        DeviceSource(self.clone())
+    }
+}
+
+/// The source of a [`Device`]: accepted and emitted tokens.
+pub struct DeviceSource(Device);
+
+impl CounterSource for DeviceSource {
+    fn layout(&self) -> Layout {
+        Layout::accepted().with_emitted()
+    }
+
+    fn start(&mut self) -> Result<(), SourceError> {
+        let mut state = self.0.0.lock().unwrap();
+        if let Some(error) = state.fails {
+            return Err(error);
+        }
+        state.starts += 1;
+        state.taken = state.now.clone();
+        state.left = state.polls_until_landed;
+        Ok(())
+    }
+
+    fn poll(&mut self, counters: &mut Counters) -> Result<Snapshot, SourceError> {
+        let mut state = self.0.0.lock().unwrap();
+        if let Some(error) = state.fails {
+            return Err(error);
+        }
+        if state.left > 0 {
+            state.left -= 1;
+            return Ok(Snapshot::Pending);
+        }
+        counters.accepted = state.taken.accepted;
+        counters.emitted = state.taken.emitted;
+        Ok(Snapshot::Landed)
+    }
+}
