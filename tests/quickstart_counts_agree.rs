@@ -107,6 +107,8 @@ fn without_draft_tokens_there_are_steps_and_tokens_but_no_drafts() {
 
 #[test]
 fn a_sequence_keeps_every_token_that_it_emitted_and_ends_at_its_limit() {
+    // A callsite that a thread without a subscriber meets first can stay off for the other tests' threads.
+    let _current = tracing_subscriber::registry().set_default();
     let (models, text) = models();
     for num_spec_tokens in [0, 1, 4, 16] {
         let mut engine = Engine::new(&models, &text, num_spec_tokens, 1, 11);
