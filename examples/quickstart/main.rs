@@ -114,7 +114,7 @@ fn decode(options: &Options, text: &[u8], handle: &Handle, counters: &mut HostCo
         points: Vec::new(),
         elapsed,
         models: format!(
-            "A {TARGET_ORDER}-gram model is the target, a {DRAFT_ORDER}-gram model drafts: {} bytes of text, {} tokens.",
+            "A {TARGET_ORDER}-gram model is the target, a {DRAFT_ORDER}-gram model drafts: {} bytes of text, {} different.",
             report::grouped(text.len() as u64),
             vocabulary.len(),
         ),
