@@ -35,6 +35,8 @@ mod builder;
 mod callsites;
 mod collection;
 mod collector;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod engine;
 mod engines;
 mod handle;
