@@ -158,6 +158,25 @@ impl Kit {
         }
     }
 
+    /// Makes our stream wait for whatever the engine's still copies, where a failure left that undone.
+    ///
+    /// # Safety
+    ///
+    /// The stream is the living handle that the last start was given.
+    pub(super) unsafe fn tie(&mut self, engine: Handle, inside: &Guard) {
+        let driver = self.context.driver;
+        // SAFETY: the caller vouches for the stream; the events and our stream are this kit's own.
+        unsafe {
+            if self.state == State::Loose
+                && refuse_capturing(driver, engine, inside).is_ok()
+                && (driver.event_record)(self.produced, engine) == SUCCESS
+                && (driver.stream_wait)(self.stream, self.produced, 0) == SUCCESS
+            {
+                self.state = State::Unsettled;
+            }
+        }
+    }
+
     /// Whether no copy can be under way any more, so that it may be used by another source, or freed.
     pub(super) fn settle(&mut self, inside: &Guard) -> bool {
         if self.state == State::Loose {

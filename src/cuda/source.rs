@@ -122,6 +122,11 @@ impl CudaSource {
         let landed = vec![0; raw.words].into();
         Ok(Self { context, stream: raw.stream, thread, block: raw.device_ptr, words, landed, kit: Some(kit) })
     }
+
+    /// Whether the stream's handle means the engine's stream on this thread.
+    fn is_own_thread(&self) -> bool {
+        self.thread.is_none_or(|thread| thread == std::thread::current().id())
+    }
 }
 
 impl CounterSource for CudaSource {
@@ -130,7 +135,7 @@ impl CounterSource for CudaSource {
     }
 
     fn start(&mut self) -> Result<(), SourceError> {
-        if self.thread.is_some_and(|thread| thread != std::thread::current().id()) {
+        if !self.is_own_thread() {
             return Err(SourceError::Busy(Busy::WrongThread));
         }
         let (stream, block, words) = (self.stream, self.block, self.landed.len());
@@ -189,10 +194,15 @@ impl Drop for CudaSource {
         }
         // What the copy reads may go as soon as no copy is under way, which one query tells. Its owner's drop may bind
         // a context: inside of the brackets that changes nothing.
-        if let Ok(inside) = kit.context.clone().enter()
-            && kit.settle(&inside)
-        {
-            kit.keep_alive = None;
+        let is_own_thread = self.is_own_thread();
+        if let Ok(inside) = kit.context.clone().enter() {
+            if is_own_thread {
+                // SAFETY: whoever made the source vouches that the stream outlives it.
+                unsafe { kit.tie(self.stream, &inside) };
+            }
+            if kit.settle(&inside) {
+                kit.keep_alive = None;
+            }
         }
         pool::give_back_kit(kit);
     }
