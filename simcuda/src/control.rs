@@ -170,7 +170,7 @@ pub extern "C" fn simcuda_live(kind: *const c_char) -> u64 {
         "event" => sim.events.values().filter(|event| event.alive).count(),
         "device" => sim.memory.values().filter(|memory| memory.alive && !memory.is_host).count(),
         "pinned" => sim.memory.values().filter(|memory| memory.alive && memory.is_host).count(),
-        "module" => sim.modules.len(),
+        "module" => sim.modules.values().filter(|module| module.alive).count(),
         "graph" => sim.graphs.len(),
         _ => return sim.contexts.values().filter(|c| c.primary).map(|c| u64::from(c.retained)).sum(),
     };

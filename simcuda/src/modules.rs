@@ -23,7 +23,7 @@ const KERNELS: [(&str, &[usize]); 3] = [
 pub(crate) struct Module {
     context: usize,
     entries: Vec<String>,
-    alive: bool,
+    pub(crate) alive: bool,
 }
 
 #[derive(Clone, Copy)]

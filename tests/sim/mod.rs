@@ -172,6 +172,14 @@ impl Sim {
         (value, calls.split_whitespace().map(str::to_owned).collect())
     }
 
+    /// A context that is not primary, made current. (Which function makes one depends on cudarc's bindings.)
+    pub fn create_context(&self) -> sys::CUcontext {
+        let mut context = std::ptr::null_mut();
+        let create = self.symbol::<extern "C" fn(*mut sys::CUcontext, u32, c_int) -> u32>("cuCtxCreate_v2");
+        assert_eq!(create(&raw mut context, 0, 0), 0);
+        context
+    }
+
     pub fn misuse(&self) -> String {
         let read = self.symbol::<extern "C" fn(*mut u8, usize) -> usize>("simcuda_read_misuse");
         text(|place, room| read(place, room))
