@@ -6,7 +6,7 @@ mod sim;
 
 use cudarc::driver::sys::{self, CUstreamCaptureMode as Mode};
 use cudarc::driver::{CudaEvent, CudaStream, result};
-use sim::{ALL, Engine, FOR_EVER, TO_DEVICE, sim};
+use sim::{ALL, Engine, TO_DEVICE, sim};
 
 const GLOBAL: Mode = Mode::CU_STREAM_CAPTURE_MODE_GLOBAL;
 const RELAXED: Mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -185,7 +185,6 @@ fn fresh_memory_is_poisoned_and_errors_can_stick() {
     sim.heal();
     sim.fault("cuEventQuery", 2, 1, 2);
     assert_eq!([(); 4].map(|()| query(&event)), [0, 2, 2, 0]);
-    let _ = FOR_EVER;
 }
 
 /// A stale pinned slice: cudarc 0.19.10 hands out pinned memory before the copy into it has landed, where it does not

@@ -290,7 +290,7 @@ fn stop_mid_copy(stream: usize) -> MutexGuard<'static, Sim> {
 /// Copies word by word where it can, so that a word is never torn, as on a device.
 fn copy(to: usize, from: usize, bytes: usize) {
     use std::sync::atomic::{AtomicU64, Ordering};
-    let words = if (to | from) % 8 == 0 { bytes / 8 } else { 0 };
+    let words = if (to | from).is_multiple_of(8) { bytes / 8 } else { 0 };
     for word in 0..words {
         // SAFETY: both ranges were checked against their allocations, and the addresses are aligned.
         unsafe {
