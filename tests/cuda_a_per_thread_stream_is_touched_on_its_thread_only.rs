@@ -5,10 +5,13 @@
 mod sim;
 
 use std::ffi::c_void;
+use std::time::Duration;
 
 use sim::{Engine, sample, set_on, sim};
 use tracing_spec_decode::cuda::{CudaError, CudaSource, DeviceCounters, Lengths, RawParts};
 use tracing_spec_decode::source::{Busy, CounterSource, SourceError};
+use tracing_spec_decode::{FlushFailure, builder};
+use tracing_subscriber::Registry;
 
 #[test]
 fn the_source_remembers_the_thread() {
@@ -40,6 +43,20 @@ fn the_source_remembers_the_thread() {
     set_on(&per_thread, engine.address(), &[5, 6]);
     assert_eq!(sample(&sim, &mut source).accepted, 5);
     assert_eq!(sim.misuse(), "");
+}
+
+#[test]
+fn a_flush_from_another_thread_says_so() {
+    let _sim = sim();
+    let engine = Engine::new(0);
+    let (layer, handle) = builder().build::<Registry>().unwrap();
+    let counters = DeviceCounters::from_cudarc(&engine.context.per_thread_stream(), 2).unwrap();
+    let _attached = handle.attach("0", counters.source().unwrap()).unwrap();
+    let elsewhere = || handle.flush(Duration::from_millis(10)).unwrap_err();
+    let error = std::thread::scope(|scope| scope.spawn(elsewhere).join().unwrap());
+    assert_eq!(error.failures().collect::<Vec<_>>(), [("0", FlushFailure::WrongThread)]);
+    handle.flush(Duration::from_secs(5)).unwrap();
+    drop(layer);
 }
 
 #[test]

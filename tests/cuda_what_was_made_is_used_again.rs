@@ -49,6 +49,13 @@ fn one_after_the_other() {
     assert_eq!(release_unused(), 0);
     assert_eq!(sim.live_handles(), before);
 
+    // Counters made one after the other don't add up.
+    for _ in 0..10 {
+        drop(DeviceCounters::from_cudarc(&engine.stream, 4).unwrap());
+    }
+    assert_eq!((sim.live("module"), sim.live("device")), (1, 2));
+    assert_eq!((release_unused(), sim.live_handles()), (0, before.clone()));
+
     // Whatever a constructor fails at, nothing of it stays.
     for function in [
         "cuStreamCreate",

@@ -80,6 +80,27 @@ fn each_has_its_error() {
     }
 }
 
+/// `cargo test` puts the simulator's folder into the library path: nobody must find it there by the driver's name.
+#[test]
+fn the_simulator_is_not_found_by_accident() {
+    if kind_of_child().is_some() {
+        for name in ["libcuda.so", "libcuda.so.1"] {
+            let found = unsafe { libloading::Library::new(name) };
+            let is_ours = found.is_ok_and(|library| unsafe { library.get::<fn()>(b"simcuda_reset\0") }.is_ok());
+            assert!(!is_ours, "{name}");
+        }
+        return;
+    }
+    let folder = sim::path().parent().unwrap().to_owned();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_simulator_is_not_found_by_accident"])
+        .env(CHILD, "1")
+        .env("LD_LIBRARY_PATH", folder)
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{child:?}");
+}
+
 #[test]
 fn a_missing_function_is_named() {
     if kind_of_child().is_some() {

@@ -12,7 +12,7 @@ use super::driver::{Address, Handle, check};
 use super::guard::Guard;
 use super::kernel::{Form, Kernels, NOWHERE, place};
 use super::raw::{Context, PER_THREAD, RawParts, refuse_capturing};
-use super::{CudaError, CudaSource, Words};
+use super::{CudaError, CudaSource, Words, pool};
 
 /// Token ids in device memory, by their address and width.
 #[derive(Clone, Copy, Debug)]
@@ -188,6 +188,7 @@ impl DeviceCounters {
         let inside = context.enter()?;
         // SAFETY: the stream belongs to the context, which is in place.
         unsafe { refuse_capturing(driver, stream, &inside) }?;
+        pool::free_blocks(&context, &inside);
         let (module, kernels) = Kernels::load(driver, &inside)?;
         let mut address: Address = 0;
         let bytes = words(positions).saturating_mul(size_of::<i64>());

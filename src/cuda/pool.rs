@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use super::block::Memory;
+use super::guard::Guard;
 use super::kit::Kit;
 use super::raw::Context;
 
@@ -47,7 +48,7 @@ impl Unused {
 }
 
 /// A kit of this context with room for so many words, if one is unused and its last copy has landed.
-pub(super) fn take(context: &Context, words: usize, inside: &super::guard::Guard) -> Option<Kit> {
+pub(super) fn take(context: &Context, words: usize, inside: &Guard) -> Option<Kit> {
     let mut unused = POOL.unused.lock().unwrap_or_else(PoisonError::into_inner);
     unused.collect();
     let fits = unused.kept.iter_mut().position(|returned| match returned {
@@ -60,6 +61,18 @@ pub(super) fn take(context: &Context, words: usize, inside: &super::guard::Guard
             Some(kit)
         }
         Returned::Block(_) => None,
+    }
+}
+
+/// Frees the blocks of this context that nobody has any more: for those that are about to make another.
+pub(super) fn free_blocks(context: &Context, inside: &Guard) {
+    let mut unused = POOL.unused.lock().unwrap_or_else(PoisonError::into_inner);
+    unused.collect();
+    for returned in std::mem::take(&mut unused.kept) {
+        match returned {
+            Returned::Block(memory) if memory.context.handle == context.handle => memory.destroy(inside),
+            other => unused.kept.push(other),
+        }
     }
 }
 
