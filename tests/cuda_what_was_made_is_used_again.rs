@@ -5,7 +5,7 @@
 mod sim;
 
 use cudarc::driver::sys;
-use sim::{Engine, TO_HOST, sample, sim};
+use sim::{Engine, KERNEL, TO_HOST, sample, sim};
 use tracing_spec_decode::cuda::{CudaError, CudaSource, DeviceCounters, RawParts, Words, release_unused};
 use tracing_spec_decode::source::CounterSource;
 
@@ -52,8 +52,17 @@ fn one_after_the_other() {
     // Counters made one after the other don't add up.
     for _ in 0..10 {
         drop(DeviceCounters::from_cudarc(&engine.stream, 4).unwrap());
+        sim.settle();
     }
     assert_eq!((sim.live("module"), sim.live("device")), (1, 2));
+    assert_eq!((release_unused(), sim.live_handles()), (0, before.clone()));
+
+    // A block that the stream still counts into is not freed under it.
+    sim.hold(engine.handle(), KERNEL);
+    drop(DeviceCounters::from_cudarc(&engine.stream, 4).unwrap());
+    assert_eq!((release_unused(), sim.live("module")), (1, 1));
+    sim.release(engine.handle(), KERNEL);
+    sim.settle();
     assert_eq!((release_unused(), sim.live_handles()), (0, before.clone()));
 
     // Whatever a constructor fails at, nothing of it stays.
@@ -138,7 +147,8 @@ fn in_a_context_that_is_not_primary(sim: &sim::Sim) {
     let mut source = counters.source().unwrap();
     assert_eq!(sample(sim, &mut source).drafts, 0);
     drop((source, counters));
-    assert_eq!((sim.live("pinned"), sim.live("event")), (pinned, events));
+    // The block itself may still have been in use: then it is left to the context's own end.
+    assert_eq!((sim.live("pinned"), sim.live("event") <= events + 1), (pinned, true));
     let mut raw =
         RawParts { device_ptr: 8, words: 1, stream: stream.cast(), context: primary.cu_ctx().cast(), ordinal: 0 };
     let error = unsafe { CudaSource::from_raw_parts(raw, Words::accepted_at(0), None) }.map(drop).unwrap_err();

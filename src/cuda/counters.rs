@@ -190,16 +190,10 @@ impl DeviceCounters {
         unsafe { refuse_capturing(driver, stream, &inside) }?;
         pool::free_blocks(&context, &inside);
         let (module, kernels) = Kernels::load(driver, &inside)?;
-        let mut address: Address = 0;
         let bytes = words(positions).saturating_mul(size_of::<i64>());
-        // SAFETY: the pointer is to a local.
-        let allocated = check("cuMemAlloc", unsafe { (driver.alloc)(&raw mut address, bytes) });
-        if allocated.is_err() {
-            // SAFETY: loaded above and not used.
-            let _ = unsafe { (driver.module_unload)(module) };
-        }
-        allocated?;
-        let owned = Owned { block: Block::new(context.clone(), address, module), _keep_alive: keep_alive };
+        let block = Block::make(&context, stream, thread, module, bytes, &inside)?;
+        let address = block.address();
+        let owned = Owned { block, _keep_alive: keep_alive };
         let counters =
             Self { context: context.clone(), stream, thread, ordinal, positions, block: Arc::new(owned), kernels };
         // SAFETY: the block has so many bytes, and what follows on this stream finds it zeroed.

@@ -70,7 +70,9 @@ pub(super) fn free_blocks(context: &Context, inside: &Guard) {
     unused.collect();
     for returned in std::mem::take(&mut unused.kept) {
         match returned {
-            Returned::Block(memory) if memory.context.handle == context.handle => memory.destroy(inside),
+            Returned::Block(memory) if memory.context.handle == context.handle && memory.is_settled(inside) => {
+                memory.destroy(inside);
+            }
             other => unused.kept.push(other),
         }
     }
@@ -91,7 +93,7 @@ fn give_back(returned: Returned) {
     } else if returned.context().is_held() {
         let _ = POOL.give.send(returned);
     } else if let Some(stays) = destroy(returned) {
-        // Still written to or read by a copy: leaked on purpose.
+        // Still in use on the device: left to the end of its context, on purpose.
         std::mem::forget(stays);
     }
 }
@@ -109,7 +111,8 @@ fn destroy(returned: Returned) -> Option<Returned> {
             kit.keep_alive = None;
             kit.destroy(&inside);
         }
-        Returned::Block(memory) => memory.destroy(&inside),
+        Returned::Block(memory) if memory.is_settled(&inside) => memory.destroy(&inside),
+        Returned::Block(memory) => return Some(Returned::Block(memory)),
     }
     None
 }
