@@ -7,6 +7,7 @@ mod support;
 
 use std::time::Duration;
 
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use sim::{Engine, Sim, TO_HOST, sim, upload};
 use support::{Exported, of_engine};
 use tracing_spec_decode::cuda::{DeviceCounters, Lengths};
@@ -75,6 +76,40 @@ fn counted_by_our_kernel() {
     }
     drop(attached);
     assert_eq!(exported.collect()[&of_engine("accepted_tokens")], 500.0, "detached, and still there");
+    assert_eq!(sim.misuse(), "");
+}
+
+#[test]
+fn while_the_stream_is_captured_samples_are_skipped_and_counted() {
+    let sim = sim();
+    let engine = Engine::new(0);
+    let (exported, handle, mock, _default) = stack();
+    let counters = DeviceCounters::from_cudarc(&engine.stream, 4).unwrap();
+    let _attached = handle.attach("0", counters.source().unwrap()).unwrap();
+    let lengths = lengths(&engine);
+    let step = || {
+        mock.increment(Duration::from_secs(6));
+        let span = step_span!(num_spec_tokens = 4);
+        span.in_scope(|| unsafe { counters.count_lengths(lengths) }).unwrap();
+    };
+    // The capture ends on the thread on which steps end, and they end on another one too.
+    engine.stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL).unwrap();
+    step();
+    let dispatch = tracing::dispatcher::get_default(Clone::clone);
+    std::thread::scope(|scope| {
+        scope.spawn(|| tracing::dispatcher::with_default(&dispatch, step));
+    });
+    handle.flush(Duration::from_millis(5)).unwrap_err();
+    let graph = engine.stream.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
+    for _ in 0..3 {
+        graph.launch().unwrap();
+    }
+    handle.flush(Duration::from_secs(5)).unwrap();
+    let points = exported.collect();
+    let skipped =
+        "spec_decode.collections{error.type=capturing,spec_decode.collection.outcome=skipped,spec_decode.engine=0}";
+    assert!(points[skipped] >= 2.0, "{points:#?}");
+    assert_eq!(points[&of_engine("drafts")], 12.0, "two launches in the graph, replayed three times");
     assert_eq!(sim.misuse(), "");
 }
 
