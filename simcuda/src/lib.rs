@@ -7,6 +7,8 @@
 //! **What it is evidence of:** the calls that a program makes, their order and their bookkeeping. It replays rules that
 //! were written into it and says nothing about what NVIDIA's driver does, nor about how long anything takes there.
 //!
+//! Building it takes a C++ compiler, for the host build of the counting kernels.
+//!
 //! The file is `libsimcuda.so` and its SONAME is `libcuda.so`. A test opens it by absolute path; from then on everyone
 //! in that process who asks for `libcuda.so` gets it, and nobody in any other process does.
 

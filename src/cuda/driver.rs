@@ -4,6 +4,7 @@
 //! is an error and not a panic at the first call, and a code that no list knows is a code and not undefined behaviour.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 use std::sync::{Mutex, PoisonError};
 
 use libloading::Library;
@@ -29,12 +30,14 @@ macro_rules! functions {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> Code,)*
             /// CUDA does not survive a fork: in another process than this one no call is made.
             process: u32,
-            // Never closed: the pointers above are into it.
-            _library: Library,
+            // Never closed, also where the driver is refused: the pointers above are into it, and a driver that has
+            // been initialised is not made to be unloaded.
+            _library: ManuallyDrop<Library>,
         }
 
         impl Driver {
             fn resolve(library: Library) -> Result<Self, CudaError> {
+                let library = ManuallyDrop::new(library);
                 Ok(Self {
                     $($field: {
                         // SAFETY: the type is the signature that the driver's documentation gives this function.

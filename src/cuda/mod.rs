@@ -4,6 +4,27 @@
 //! kernels that count into it, for engines that have none. Both work by raw handles, so that any engine can use them,
 //! whatever it reaches CUDA by: cudarc of another version, libtorch, C++.
 //!
+//! ```no_run
+//! use tracing_spec_decode::cuda::{DeviceCounters, Mask, Tokens};
+//! # fn engine(
+//! #     handle: tracing_spec_decode::Handle,
+//! #     stream: std::sync::Arc<cudarc::driver::CudaStream>,
+//! #     (mask, output, batch): (u64, u64, u32),
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
+//! // Once, when the engine has its stream. Five is the largest number of tokens that it drafts per sequence.
+//! let counters = DeviceCounters::from_cudarc(&stream, 5)?;
+//! let attached = handle.attach("0", counters.source()?)?;
+//!
+//! // In each step, behind the sampler: one launch, nothing comes back.
+//! let step = tracing_spec_decode::step_span!(num_spec_tokens = 5).entered();
+//! let verified = Mask { accepted: mask, output: Tokens::I64(output), drafted: 0, batch, k: 5 };
+//! // SAFETY: the sampler's arrays are as large as that, and stay.
+//! unsafe { counters.count_mask(verified) }?;
+//! drop(step);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What a sampled step does
 //!
 //! On the thread that ends the step, at most twelve driver calls and none that waits or allocates: the context and the
