@@ -49,6 +49,20 @@ fn one_after_the_other() {
     assert_eq!(release_unused(), 0);
     assert_eq!(sim.live_handles(), before);
 
+    // Nor if a copy of them is in flight when the last owner goes.
+    let counters = DeviceCounters::from_cudarc(&engine.stream, 4).unwrap();
+    let mut source = counters.source().unwrap();
+    sim.settle();
+    sim.hold(0, TO_HOST);
+    source.start().unwrap();
+    drop((counters, source));
+    assert_eq!((release_unused(), sim.live("module")), (1, 1));
+    sim.release(0, TO_HOST);
+    sim.settle();
+    let stays = release_unused();
+    sim.settle();
+    assert_eq!((stays <= 1, release_unused(), sim.live_handles()), (true, 0, before.clone()));
+
     // Counters made one after the other don't add up.
     for _ in 0..10 {
         drop(DeviceCounters::from_cudarc(&engine.stream, 4).unwrap());

@@ -55,7 +55,10 @@ pub(super) fn take(context: &Context, words: usize, inside: &Guard) -> Option<Ki
         Returned::Kit(kit) => kit.context.handle == context.handle && kit.words >= words && kit.settle(inside),
         Returned::Block(_) => false,
     })?;
-    match unused.kept.swap_remove(fits) {
+    let returned = unused.kept.swap_remove(fits);
+    // What was kept alive belongs to the engine: its drop may do anything, but not under our lock.
+    drop(unused);
+    match returned {
         Returned::Kit(mut kit) => {
             kit.keep_alive = None;
             Some(kit)
@@ -101,6 +104,9 @@ fn give_back(returned: Returned) {
 /// Frees it, or hands it back where a copy may still be under way or its context can't be entered.
 fn destroy(returned: Returned) -> Option<Returned> {
     let context = returned.context().clone();
+    if context.driver.is_forked() {
+        return Some(returned);
+    }
     let Ok(inside) = context.enter() else { return Some(returned) };
     match returned {
         Returned::Kit(mut kit) => {
@@ -122,9 +128,20 @@ fn destroy(returned: Returned) -> Option<Returned> {
 ///
 /// Freeing may wait for the device: this is for an engine's own teardown, not for its decode loop.
 pub fn release_unused() -> usize {
-    let mut unused = POOL.unused.lock().unwrap_or_else(PoisonError::into_inner);
-    unused.collect();
-    let all = std::mem::take(&mut unused.kept);
-    unused.kept = all.into_iter().filter_map(destroy).collect();
-    unused.kept.len()
+    let mut stays = Vec::new();
+    loop {
+        let given = {
+            let mut unused = POOL.unused.lock().unwrap_or_else(PoisonError::into_inner);
+            unused.collect();
+            std::mem::take(&mut unused.kept)
+        };
+        if given.is_empty() {
+            break;
+        }
+        // Freeing a kit may give back the block that its copy was of, so there is another look.
+        stays.extend(given.into_iter().filter_map(destroy));
+    }
+    let count = stays.len();
+    POOL.unused.lock().unwrap_or_else(PoisonError::into_inner).kept.extend(stays);
+    count
 }
