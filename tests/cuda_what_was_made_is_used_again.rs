@@ -5,7 +5,7 @@
 mod sim;
 
 use cudarc::driver::sys;
-use sim::{Engine, KERNEL, TO_HOST, sample, sim};
+use sim::{DEVICE_COPY, Engine, KERNEL, TO_HOST, sample, sim};
 use tracing_spec_decode::cuda::{CudaError, CudaSource, DeviceCounters, RawParts, Words, release_unused};
 use tracing_spec_decode::source::CounterSource;
 
@@ -118,6 +118,28 @@ fn one_after_the_other() {
 
     what_is_no_block_of_counters(&engine);
     in_a_context_that_is_not_primary(&sim);
+    whose_start_failed_half_way(&sim, &engine);
+}
+
+/// The engine's stream still copies into the snapshot when the source goes, and ours knows nothing of it.
+fn whose_start_failed_half_way(sim: &sim::Sim, engine: &Engine) {
+    engine.context.bind_to_thread().unwrap();
+    sim.settle();
+    release_unused();
+    for (times, stays_for_ever) in [(1, 0), (sim::FOR_EVER, 1)] {
+        let mut source = engine.source();
+        sim.hold(engine.handle(), DEVICE_COPY);
+        sim.fault("cuEventRecord", 2, 0, times);
+        source.start().unwrap_err();
+        drop(source);
+        sim.heal();
+        assert_eq!(release_unused(), 1, "the snapshot is not freed under the copy");
+        sim.release(engine.handle(), DEVICE_COPY);
+        sim.settle();
+        // Where the driver refused to tie the streams together, nobody can say when: it is never freed.
+        assert_eq!(release_unused(), stays_for_ever);
+        assert_eq!(sim.misuse(), "");
+    }
 }
 
 fn what_is_no_block_of_counters(engine: &Engine) {
