@@ -2,6 +2,8 @@
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 #![allow(missing_docs, unsafe_code)]
 
+#[path = "../examples/gpu_check/amounts.rs"]
+mod amounts;
 #[path = "../examples/gpu_check/captures.rs"]
 mod captures;
 #[path = "../examples/gpu_check/costs.rs"]
@@ -18,21 +20,7 @@ mod timing;
 #[path = "../examples/gpu_check/whole.rs"]
 mod whole;
 
-use std::error::Error;
-
-use serde_json::Value;
-
-type Outcome = Result<Value, Box<dyn Error>>;
-
-/// As the program's own, smaller.
-#[derive(Clone, Copy)]
-struct Amounts {
-    steps: usize,
-    samples: usize,
-    calls: usize,
-    captures: usize,
-    transfer_bytes: usize,
-}
+use amounts::Amounts;
 
 #[test]
 fn every_check_of_it() {

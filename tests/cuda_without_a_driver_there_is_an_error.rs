@@ -7,7 +7,7 @@ mod sim;
 use std::process::{Command, Output};
 
 use sim::{Engine, sim};
-use tracing_spec_decode::cuda::{CudaError, DeviceCounters, driver_version};
+use tracing_spec_decode::cuda::{CudaError, CudaSource, DeviceCounters, driver_version};
 use tracing_spec_decode::source::{CounterSource, Counters, Dead, SourceError};
 
 const CHILD: &str = "CUDA_ERROR_CHILD";
@@ -142,6 +142,27 @@ fn in_a_forked_child_a_source_is_dead_and_makes_no_call() {
     assert_eq!(status, 0, "the child's answer");
     sim.settle();
     assert!(source.poll(&mut counters).is_ok());
+}
+
+/// Thread-local destructors may run when the driver is gone already: the process ends well all the same.
+#[test]
+fn a_source_that_outlives_the_driver_lets_the_process_end() {
+    thread_local! {
+        static LAST: std::cell::RefCell<Option<CudaSource>> = const { std::cell::RefCell::new(None) };
+    }
+    if kind_of_child().is_some() {
+        abort_at_panic();
+        let sim = sim();
+        let engine = Engine::new(0);
+        let mut source = engine.source();
+        sim.hold(0, sim::ALL);
+        source.start().unwrap();
+        LAST.with(|last| *last.borrow_mut() = Some(source));
+        sim.deinitialise();
+        return;
+    }
+    let child = in_child("a_source_that_outlives_the_driver_lets_the_process_end", "1");
+    assert!(child.status.success(), "{child:?}");
 }
 
 #[test]

@@ -8,8 +8,8 @@ use serde_json::json;
 use tracing_spec_decode::cuda::DeviceCounters;
 use tracing_spec_decode::source::{Busy, CounterSource, Counters, Snapshot, SourceError};
 
+use crate::amounts::{Amounts, Outcome};
 use crate::engine::{Batch, K, Random, expect, stream};
-use crate::{Amounts, Outcome};
 
 const GLOBAL: sys::CUstreamCaptureMode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
 

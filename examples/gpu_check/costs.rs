@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use tracing_spec_decode::cuda::DeviceCounters;
 use tracing_spec_decode::source::{CounterSource, Counters, Snapshot};
 
+use crate::amounts::{Amounts, Outcome};
 use crate::engine::{Batch, K, Random, stream};
 use crate::timing::Times;
-use crate::{Amounts, Outcome};
 
 pub(crate) fn measure(amounts: Amounts) -> Outcome {
     Ok(json!({ "calls": calls(amounts)?, "samples": samples(amounts)?, "added_to_the_stream": added(amounts)? }))

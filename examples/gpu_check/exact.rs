@@ -9,8 +9,8 @@ use tracing_spec_decode::cuda::DeviceCounters;
 use tracing_spec_decode::{builder, step_span};
 use tracing_subscriber::layer::SubscriberExt;
 
+use crate::amounts::{Amounts, Outcome};
 use crate::engine::{Batch, Counted, K, Random, expect, stream};
-use crate::{Amounts, Outcome};
 
 pub(crate) fn check(amounts: Amounts) -> Outcome {
     let provider = opentelemetry_sdk::metrics::SdkMeterProvider::builder().build();

@@ -6,6 +6,7 @@
 //! the simulator was given, and none of the times means anything.
 #![allow(unsafe_code)]
 
+mod amounts;
 mod captures;
 mod costs;
 mod engine;
@@ -16,25 +17,14 @@ mod simulator;
 mod timing;
 mod whole;
 
-use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use amounts::{Amounts, Outcome};
 use serde_json::{Map, Value, json};
 use tracing_spec_decode::cuda::driver_version;
 
-type Outcome = Result<Value, Box<dyn Error>>;
 type Check = fn(Amounts) -> Outcome;
-
-/// How much is done: enough to mean something on a GPU, enough to run through on the simulator.
-#[derive(Clone, Copy)]
-struct Amounts {
-    steps: usize,
-    samples: usize,
-    calls: usize,
-    captures: usize,
-    transfer_bytes: usize,
-}
 
 const ON_A_GPU: Amounts =
     Amounts { steps: 1_000_000, samples: 20_000, calls: 10_000, captures: 2_000, transfer_bytes: 256 << 20 };

@@ -7,9 +7,9 @@ use serde_json::json;
 use tracing_spec_decode::cuda::DeviceCounters;
 use tracing_spec_decode::source::{CounterSource, Counters, Snapshot};
 
+use crate::amounts::{Amounts, Outcome};
 use crate::engine::{Batch, K, Random, stream};
 use crate::timing::Times;
-use crate::{Amounts, Outcome};
 
 pub(crate) fn check(amounts: Amounts) -> Outcome {
     let sampled = stream()?;

@@ -4,8 +4,8 @@ use serde_json::json;
 use tracing_spec_decode::cuda::DeviceCounters;
 use tracing_spec_decode::source::{CounterSource, Counters, Snapshot};
 
+use crate::amounts::{Amounts, Outcome};
 use crate::engine::{Batch, Counted, K, Random, expect, stream};
-use crate::{Amounts, Outcome};
 
 pub(crate) fn check(amounts: Amounts) -> Outcome {
     let stream = stream()?;

@@ -118,7 +118,10 @@ impl CudaSource {
             None => Kit::make(&context, raw.words, &inside)?,
         };
         kit.keep_alive = keep_alive;
-        inside.leave()?;
+        if let Err(error) = inside.leave() {
+            pool::give_back_kit(kit);
+            return Err(error);
+        }
         let landed = vec![0; raw.words].into();
         Ok(Self { context, stream: raw.stream, thread, block: raw.device_ptr, words, landed, kit: Some(kit) })
     }
