@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::anomaly::Anomaly;
 use crate::attachment::Attachment;
 use crate::engine::Engine;
-use crate::open_steps::Slot;
+use crate::open_steps::{Misuses, Slot};
 use crate::published::{Writing, gave, word};
 use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::shared::Shared;
-use crate::step::Step;
+use crate::step::{Count, Step};
 use crate::ticks::NEVER;
 use crate::window;
 
@@ -81,19 +81,21 @@ impl Engine {
     /// Accounts for a closed step.
     pub(crate) fn account(&self, slot: &Slot, shared: &Shared) {
         let from_source = self.hot.quantities_of_source();
-        let emitted_given = self.published.get(word::GAVE) & 1 << Quantity::Emitted as u64 != 0;
-        let step = Step::of(&slot.fields(), from_source, emitted_given);
+        let gave = self.published.get(word::GAVE);
+        let fields = slot.fields();
+        let step = Step::of(&fields, from_source, gave & 1 << Quantity::Emitted as u64 != 0);
         {
             let words = self.published.write();
-            words.add(word::STEPS.wrapping_add(usize::from(step.drafted)), 1);
-            if let Some(discarded) = step.discarded {
+            words.add(if step.drafted { word::STEPS_DRAFTED } else { word::STEPS_PLAIN }, 1);
+            if let Some(discarded) = fields.get(Count::NumDiscardedDraftTokens) {
                 words.add(word::DISCARDED, discarded);
                 words.set_bits(word::GAVE, gave::DISCARDED);
             }
-            if let Some(k) = step.num_spec_tokens {
-                words.raise(word::POSITIONS, k);
+            words.raise(word::POSITIONS, step.num_spec_tokens);
+            let misuses = slot.misuses();
+            if !step.anomalies.is_empty() || misuses.any() {
+                count_anomalies(&step, misuses, &words);
             }
-            self.count_anomalies(&step, slot, &words);
             if from_source.is_empty() {
                 let now = shared.ticks.now();
                 self.add_step(&step, &words);
@@ -105,25 +107,11 @@ impl Engine {
         self.tally(&step, slot, shared);
     }
 
-    #[inline]
-    fn count_anomalies(&self, step: &Step, slot: &Slot, words: &Writing<'_>) {
-        let invalid = slot.invalid.load(Ordering::Relaxed);
-        let late = slot.late_identity.load(Ordering::Relaxed);
-        if step.anomalies.is_empty() && invalid | late == 0 {
-            return;
-        }
-        for anomaly in step.anomalies.iter() {
-            add_anomaly(words, anomaly, 1);
-        }
-        add_anomaly(words, Anomaly::InvalidValue, invalid.into());
-        add_anomaly(words, Anomaly::LateIdentity, late.into());
-    }
-
     /// A step of an engine without a source counts whole or not at all.
     #[inline]
     fn add_step(&self, step: &Step, words: &Writing<'_>) {
-        if let Some(k) = step.num_spec_tokens {
-            words.set(word::NUM_SPEC_TOKENS, k);
+        if step.num_spec_tokens > 0 {
+            words.set(word::NUM_SPEC_TOKENS, step.num_spec_tokens);
         }
         if step.is_whole() {
             self.add_amounts(words, &step.amounts, step.known);
@@ -217,6 +205,15 @@ impl Engine {
         copy(&mut totals.accepted_per_position, accepted);
         copy(&mut totals.draft_per_position, draft);
     }
+}
+
+#[cold]
+fn count_anomalies(step: &Step, misuses: Misuses, words: &Writing<'_>) {
+    for anomaly in step.anomalies.iter() {
+        add_anomaly(words, anomaly, 1);
+    }
+    add_anomaly(words, Anomaly::InvalidValue, misuses.invalid.into());
+    add_anomaly(words, Anomaly::LateIdentity, misuses.late_identity.into());
 }
 
 pub(crate) fn add_anomaly(words: &Writing<'_>, anomaly: Anomaly, times: u64) {

@@ -173,7 +173,7 @@ impl Handle {
         }
         let now = self.shared.ticks.now();
         let age = |since: u64| (since != NEVER).then(|| self.shared.ticks.duration(now.saturating_sub(since)));
-        let [plain, drafted] = [reading.words[word::STEPS], reading.words[word::STEPS.wrapping_add(1)]];
+        let [plain, drafted] = [reading.words[word::STEPS_PLAIN], reading.words[word::STEPS_DRAFTED]];
         Status {
             steps: plain.saturating_add(drafted),
             open_steps: self.shared.steps.count_of_engine(engine.index),

@@ -255,7 +255,7 @@ impl View<'_> {
     }
 
     fn steps(&self, out: &dyn AsyncInstrument<u64>) {
-        for (drafted, word) in [(false, word::STEPS), (true, word::STEPS.wrapping_add(1))] {
+        for (drafted, word) in [(false, word::STEPS_PLAIN), (true, word::STEPS_DRAFTED)] {
             out.observe(self.reading.words[word], &self.with([KeyValue::new("spec_decode.drafted", drafted)]));
         }
     }

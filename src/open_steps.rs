@@ -29,14 +29,38 @@ pub(crate) struct Slot {
     pub(crate) callsite: AtomicU32,
     present: AtomicU32,
     values: [AtomicU32; Count::COUNT],
-    pub(crate) invalid: AtomicU32,
-    pub(crate) late_identity: AtomicU32,
+    /// How many values were refused, and how often an identity came too late: see [`Misuses`].
+    misuses: AtomicU64,
     /// The engine's generation when nobody was left inside the step: see [`LeftAt`].
     left_at: AtomicU64,
     /// What a collection has taken of the step before it closed; meaningless unless `left_at` says so.
     taken: [AtomicU32; Quantity::COUNT],
     /// The step that was left before this one.
     next: AtomicU32,
+}
+
+/// What was wrong with the values of a step's fields.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Misuses {
+    pub(crate) invalid: u32,
+    pub(crate) late_identity: u32,
+}
+
+impl Misuses {
+    #[inline]
+    pub(crate) const fn any(self) -> bool {
+        self.packed() != 0
+    }
+
+    #[inline]
+    const fn packed(self) -> u64 {
+        self.invalid as u64 | (self.late_identity as u64) << 32
+    }
+
+    #[inline]
+    const fn unpacked(packed: u64) -> Self {
+        Self { invalid: packed as u32, late_identity: (packed >> 32) as u32 }
+    }
 }
 
 /// How often a step was entered and exited.
@@ -83,8 +107,7 @@ impl Slot {
             callsite: AtomicU32::new(0),
             present: AtomicU32::new(0),
             values: [const { AtomicU32::new(0) }; Count::COUNT],
-            invalid: AtomicU32::new(0),
-            late_identity: AtomicU32::new(0),
+            misuses: AtomicU64::new(0),
             left_at: AtomicU64::new(0),
             taken: [const { AtomicU32::new(0) }; Quantity::COUNT],
             next: AtomicU32::new(0),
@@ -151,21 +174,31 @@ impl Slot {
         Fields::new(self.present.load(Ordering::Relaxed), values)
     }
 
-    /// Records numbers over those there are; those with a bit in `refused` become absent.
+    /// Records a number over what there is.
     #[inline]
-    pub(crate) fn record(&self, fields: &Fields, refused: u32) {
-        let mut left = fields.present();
-        while left != 0 {
-            let index = left.trailing_zeros() as usize;
-            if let (Some(stored), Some(value)) = (self.values.get(index), fields.values().get(index)) {
-                stored.store(*value, Ordering::Relaxed);
-            }
-            left &= left.wrapping_sub(1);
+    pub(crate) fn set(&self, index: usize, value: u32) {
+        if let Some(stored) = self.values.get(index) {
+            stored.store(value, Ordering::Relaxed);
+            self.present.fetch_or(1 << index, Ordering::Relaxed);
         }
-        self.present.fetch_or(fields.present(), Ordering::Relaxed);
-        if refused != 0 {
-            self.present.fetch_and(!refused, Ordering::Relaxed);
+    }
+
+    /// Makes a number absent.
+    pub(crate) fn clear(&self, index: usize) {
+        if let Some(stored) = self.values.get(index) {
+            self.present.fetch_and(!(1 << index), Ordering::Relaxed);
+            stored.store(0, Ordering::Relaxed);
         }
+    }
+
+    #[inline]
+    pub(crate) fn misuses(&self) -> Misuses {
+        Misuses::unpacked(self.misuses.load(Ordering::Relaxed))
+    }
+
+    #[cold]
+    pub(crate) fn misused(&self, more: Misuses) {
+        self.misuses.fetch_add(more.packed(), Ordering::Relaxed);
     }
 
     fn copy_from(&self, other: &Self) {
@@ -174,8 +207,7 @@ impl Slot {
         copy(&self.engine, &other.engine);
         copy(&self.callsite, &other.callsite);
         copy(&self.present, &other.present);
-        copy(&self.invalid, &other.invalid);
-        copy(&self.late_identity, &other.late_identity);
+        self.misuses.store(other.misuses.load(Ordering::Relaxed), Ordering::Relaxed);
         // What is taken from here on would be taken twice.
         self.left_at.store(other.left_at.swap(LeftAt::MOVED, Ordering::AcqRel), Ordering::Relaxed);
         self.values.iter().zip(&other.values).for_each(|(to, from)| copy(to, from));
@@ -238,13 +270,20 @@ impl OpenSteps {
     /// Where the step with this span id is.
     #[inline]
     pub(crate) fn find(&self, id: u64) -> Option<(u32, &Slot)> {
-        let mut index = self.home(id);
-        for _ in 0..=self.reach.load(Ordering::Relaxed) {
+        let home = self.home(id);
+        let slot = self.slots.get(home)?;
+        if slot.key.load(Ordering::Acquire) == id { Some((home as u32, slot)) } else { self.find_beyond(home, id) }
+    }
+
+    #[cold]
+    fn find_beyond(&self, home: usize, id: u64) -> Option<(u32, &Slot)> {
+        let mut index = home;
+        for _ in 0..self.reach.load(Ordering::Relaxed) {
+            index = self.after(index);
             let slot = self.slots.get(index)?;
             if slot.key.load(Ordering::Acquire) == id {
                 return Some((index as u32, slot));
             }
-            index = self.after(index);
         }
         None
     }
@@ -343,8 +382,7 @@ impl NewStep<'_> {
         for (stored, value) in slot.values.iter().zip(fields.values()) {
             stored.store(*value, Ordering::Relaxed);
         }
-        slot.invalid.store(invalid, Ordering::Relaxed);
-        slot.late_identity.store(0, Ordering::Relaxed);
+        slot.misuses.store(Misuses { invalid, late_identity: 0 }.packed(), Ordering::Relaxed);
         slot.left_at.store(0, Ordering::Relaxed);
         slot.key.store(self.id, Ordering::Release);
     }

@@ -11,8 +11,8 @@ use crate::ticks::NEVER;
 pub(crate) mod word {
     use super::{Anomaly, Outcome, Quantity, Reason};
 
-    /// Steps without drafts, then steps with drafts.
-    pub(crate) const STEPS: usize = 0;
+    pub(crate) const STEPS_PLAIN: usize = 0;
+    pub(crate) const STEPS_DRAFTED: usize = 1;
     /// The totals of the four quantities, in their order.
     pub(crate) const TOTALS: usize = 2;
     pub(crate) const DISCARDED: usize = TOTALS + Quantity::COUNT;

@@ -42,14 +42,17 @@ impl Quantities {
         self.0 & Self::of(quantity).0 != 0
     }
 
+    #[inline]
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
+    #[inline]
     pub(crate) const fn bits(self) -> u8 {
         self.0
     }
 
+    #[inline]
     pub(crate) const fn from_bits(bits: u8) -> Self {
         Self(bits & Self::ALL.0)
     }
@@ -87,6 +90,7 @@ impl Amounts {
     }
 
     /// What the accepted and emitted tokens may be at most, given the drafts.
+    #[inline]
     pub(crate) const fn max_emitted(&self) -> u64 {
         self.get(Quantity::DraftTokens).saturating_add(self.get(Quantity::Drafts))
     }

@@ -42,7 +42,7 @@ pub(crate) const RANK: &str = "rank";
 /// The engine of a step that names none.
 pub(crate) const DEFAULT_ENGINE: &str = "0";
 
-/// The numbers that a step's fields have given, each at most `u32::MAX`.
+/// The numbers that a step's fields have given, each at most `u32::MAX`; 0 where one is absent.
 ///
 /// The bound is the contract's "too wide": no step has four thousand million tokens, and with it no product of two
 /// fields and no sum over a lifetime can overflow 64 bits.
@@ -76,22 +76,50 @@ impl Fields {
         }
     }
 
-    /// Makes the field with this index absent.
-    pub(crate) fn clear(&mut self, index: usize) {
-        self.present &= !(1_u32.wrapping_shl(index as u32));
+    #[inline]
+    const fn has(&self, count: Count) -> bool {
+        self.present & 1 << count as u32 != 0
+    }
+
+    #[inline]
+    fn value(&self, count: Count) -> u64 {
+        u64::from(self.values[count as usize])
     }
 
     #[inline]
     pub(crate) fn get(&self, count: Count) -> Option<u64> {
-        let value = u64::from(self.values[count as usize]);
-        (self.present & 1 << count as u32 != 0).then_some(value)
+        self.has(count).then(|| self.value(count))
     }
 
+    /// k, where it is given and above 0; else 0.
     #[inline]
-    fn gives_zero(&self, count: Count) -> bool {
-        self.get(count) == Some(0)
+    pub(crate) fn num_spec_tokens(&self) -> u64 {
+        self.value(Count::NumSpecTokens)
+    }
+
+    /// Whether drafts were verified: one of the three fields about them is given, and none of them is 0.
+    #[inline]
+    fn has_drafts(&self) -> bool {
+        const DRAFT_FIELDS: u32 =
+            1 << Count::NumSpecTokens as u32 | 1 << Count::NumDrafts as u32 | 1 << Count::NumDraftTokens as u32;
+        let zero = |count: Count| u32::from(self.value(count) == 0) << count as u32;
+        let zeros = zero(Count::NumSpecTokens) | zero(Count::NumDrafts) | zero(Count::NumDraftTokens);
+        let given = self.present & DRAFT_FIELDS;
+        given != 0 && given & zeros == 0
+    }
+
+    /// The quantities that the fields give. Their fields follow each other as the quantities do.
+    #[inline]
+    const fn quantities(&self) -> Quantities {
+        Quantities::from_bits((self.present >> Count::NumDrafts as u32) as u8)
     }
 }
+
+const _: () = assert!(
+    Count::NumDraftTokens as usize == Count::NumDrafts as usize + Quantity::DraftTokens as usize
+        && Count::NumAcceptedTokens as usize == Count::NumDrafts as usize + Quantity::Accepted as usize
+        && Count::NumEmittedTokens as usize == Count::NumDrafts as usize + Quantity::Emitted as usize
+);
 
 /// What a closed step amounts to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,9 +133,8 @@ pub(crate) struct Step {
     /// The quantities that contradict each other.
     pub(crate) contradicted: Quantities,
     pub(crate) anomalies: Anomalies,
-    pub(crate) discarded: Option<u64>,
-    /// k, where it is given and above 0.
-    pub(crate) num_spec_tokens: Option<u64>,
+    /// k, where it is given and above 0; else 0.
+    pub(crate) num_spec_tokens: u64,
 }
 
 impl Step {
@@ -115,67 +142,52 @@ impl Step {
     ///
     /// `from_source` are the quantities that the engine's source counts, whose fields nobody misses. `emitted_given`
     /// says whether an earlier step of the engine gave its emitted tokens.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(fields: &Fields, from_source: Quantities, emitted_given: bool) -> Self {
-        const DRAFT_FIELDS: u32 =
-            1 << Count::NumSpecTokens as u32 | 1 << Count::NumDrafts as u32 | 1 << Count::NumDraftTokens as u32;
-
-        let discarded = fields.get(Count::NumDiscardedDraftTokens);
-        let spec_tokens = fields.get(Count::NumSpecTokens);
-        let num_spec_tokens = spec_tokens.filter(|&k| k > 0);
-        let drafted = fields.present & DRAFT_FIELDS != 0
-            && !fields.gives_zero(Count::NumSpecTokens)
-            && !fields.gives_zero(Count::NumDrafts)
-            && !fields.gives_zero(Count::NumDraftTokens);
-        if !drafted {
-            return Self { discarded, num_spec_tokens, ..Self::default() };
+        let num_spec_tokens = fields.num_spec_tokens();
+        if !fields.has_drafts() {
+            return Self { num_spec_tokens, ..Self::default() };
         }
-
-        let given_drafts = fields.get(Count::NumDrafts);
-        let given_tokens = fields.get(Count::NumDraftTokens);
-        let drafts = given_drafts.or_else(|| exact_quotient(given_tokens?, num_spec_tokens?));
-        let tokens = given_tokens.or_else(|| Some(given_drafts?.wrapping_mul(num_spec_tokens?)));
-        let accepted = fields.get(Count::NumAcceptedTokens);
-        let emitted = fields.get(Count::NumEmittedTokens);
-
-        let mut known = Quantities::NONE;
-        for (quantity, given) in [
-            (Quantity::Drafts, drafts),
-            (Quantity::DraftTokens, tokens),
-            (Quantity::Accepted, accepted),
-            (Quantity::Emitted, emitted),
-        ] {
-            if given.is_some() {
-                known = known.with(Quantities::of(quantity));
+        let mut known = fields.quantities();
+        let mut drafts = fields.value(Count::NumDrafts);
+        let mut tokens = fields.value(Count::NumDraftTokens);
+        let accepted = fields.value(Count::NumAcceptedTokens);
+        let emitted = fields.value(Count::NumEmittedTokens);
+        if num_spec_tokens > 0 {
+            if !known.has(Quantity::DraftTokens) && known.has(Quantity::Drafts) {
+                tokens = drafts.wrapping_mul(num_spec_tokens);
+                known = known.with(Quantities::of(Quantity::DraftTokens));
+            } else if !known.has(Quantity::Drafts)
+                && let Some(quotient) = exact_quotient(tokens, num_spec_tokens)
+                && known.has(Quantity::DraftTokens)
+            {
+                drafts = quotient;
+                known = known.with(Quantities::of(Quantity::Drafts));
             }
         }
-        let amounts = Amounts::new(
-            drafts.unwrap_or_default(),
-            tokens.unwrap_or_default(),
-            accepted.unwrap_or_default(),
-            emitted.unwrap_or_default(),
-        );
+        let amounts = Amounts::new(drafts, tokens, accepted, emitted);
 
+        let drafts_known = known.has(Quantity::Drafts) & known.has(Quantity::DraftTokens);
+        let above_k = num_spec_tokens > 0 && tokens > drafts.wrapping_mul(num_spec_tokens);
+        let inconsistent = drafts_known & ((tokens < drafts) | above_k);
+        let too_many_accepted = known.has(Quantity::DraftTokens) & (accepted > tokens);
+        let too_many_emitted = drafts_known & (emitted > amounts.max_emitted());
         let missed = Quantities::ALL.without(known).without(from_source);
-        let drafts_known = known.has(Quantity::Drafts) && known.has(Quantity::DraftTokens);
-        let mut anomalies = Anomalies::default();
-        anomalies.insert_if(Anomaly::Incomplete, missed.has(Quantity::Accepted));
-        anomalies.insert_if(Anomaly::DraftsUnknown, missed.has(Quantity::Drafts) || missed.has(Quantity::DraftTokens));
-        anomalies.insert_if(Anomaly::EmittedUnknown, missed.has(Quantity::Emitted) && emitted_given);
-        let [drafts, tokens] = [amounts.get(Quantity::Drafts), amounts.get(Quantity::DraftTokens)];
-        let most = num_spec_tokens.map_or(u64::MAX, |k| drafts.wrapping_mul(k));
-        let inconsistent = drafts_known && (tokens < drafts || tokens > most);
-        let too_many_accepted = known.has(Quantity::DraftTokens) && amounts.get(Quantity::Accepted) > tokens;
-        let too_many_emitted = drafts_known && amounts.get(Quantity::Emitted) > amounts.max_emitted();
-        anomalies.insert_if(Anomaly::DraftsInconsistent, inconsistent);
-        anomalies.insert_if(Anomaly::AcceptedExceedsDraft, too_many_accepted);
-        anomalies.insert_if(Anomaly::EmittedExceedsPossible, too_many_emitted);
-
-        let mut contradicted = Quantities::NONE;
-        if inconsistent | too_many_accepted | too_many_emitted {
-            contradicted = Quantities::ALL;
+        let mut step = Self { drafted: true, amounts, known, num_spec_tokens, ..Self::default() };
+        if !missed.is_empty() | inconsistent | too_many_accepted | too_many_emitted {
+            let anomalies = &mut step.anomalies;
+            anomalies.insert_if(Anomaly::Incomplete, missed.has(Quantity::Accepted));
+            anomalies
+                .insert_if(Anomaly::DraftsUnknown, missed.has(Quantity::Drafts) | missed.has(Quantity::DraftTokens));
+            anomalies.insert_if(Anomaly::EmittedUnknown, missed.has(Quantity::Emitted) & emitted_given);
+            anomalies.insert_if(Anomaly::DraftsInconsistent, inconsistent);
+            anomalies.insert_if(Anomaly::AcceptedExceedsDraft, too_many_accepted);
+            anomalies.insert_if(Anomaly::EmittedExceedsPossible, too_many_emitted);
+            if inconsistent | too_many_accepted | too_many_emitted {
+                step.contradicted = Quantities::ALL;
+            }
         }
-        Self { drafted, amounts, known, contradicted, anomalies, discarded, num_spec_tokens }
+        step
     }
 
     /// Whether a step of an engine without a source counts.

@@ -21,8 +21,8 @@ impl Tally {
     /// Adds a step, less what was taken of it before.
     pub(crate) fn add(&mut self, step: &Step, taken: &Amounts) {
         self.amounts.add(&step.amounts.minus(taken));
-        if let Some(k) = step.num_spec_tokens {
-            self.num_spec_tokens = k;
+        if step.num_spec_tokens > 0 {
+            self.num_spec_tokens = step.num_spec_tokens;
         }
         if step.drafted {
             self.drafted = self.drafted.saturating_add(1);

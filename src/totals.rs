@@ -89,8 +89,8 @@ impl EngineTotals {
         Some(Self {
             engine: engine.name.to_string(),
             attributes: engine.attributes.clone(),
-            steps_plain: words[word::STEPS],
-            steps_drafted: words[word::STEPS.wrapping_add(1)],
+            steps_plain: words[word::STEPS_PLAIN],
+            steps_drafted: words[word::STEPS_DRAFTED],
             drafts: total(Quantity::Drafts),
             draft_tokens: total(Quantity::DraftTokens),
             accepted_tokens: total(Quantity::Accepted),
