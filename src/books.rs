@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::anomaly::Anomaly;
+use crate::anomaly::{Anomalies, Anomaly};
 use crate::attachment::Attachment;
 use crate::engine::Engine;
 use crate::open_steps::{Misuses, Slot};
@@ -17,8 +17,6 @@ use crate::window;
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     pub(crate) attachment: Option<Attachment>,
-    /// A source is being attached: its zero is being read.
-    pub(crate) attaching: bool,
     /// What `metrics` counts from.
     pub(crate) base: Totals,
     /// The totals at the last sample without a mark.
@@ -78,33 +76,58 @@ pub(crate) enum End {
 }
 
 impl Engine {
-    /// Accounts for a closed step.
+    /// Accounts for a closed step. Inlined where a thread closes its own: see [`Self::account_left`] for those of others.
+    #[inline(always)]
     pub(crate) fn account(&self, slot: &Slot, shared: &Shared) {
         let from_source = self.hot.quantities_of_source();
+        if from_source.is_empty() {
+            self.account_by_fields(slot, shared);
+        } else {
+            self.account_with_source(slot, from_source, shared);
+        }
+    }
+
+    #[inline(always)]
+    fn account_by_fields(&self, slot: &Slot, shared: &Shared) {
+        let (step, words) = self.add_closed(slot, Quantities::NONE);
+        let now = shared.ticks.now();
+        self.add_step(&step, &words);
+        words.set(word::LAST_SAMPLE, now);
+        self.turn_window(&words, now, shared, End::OnTime);
+    }
+
+    /// Accounts for a step that another thread has left.
+    #[cold]
+    pub(crate) fn account_left(&self, slot: &Slot, shared: &Shared) {
+        self.account(slot, shared);
+        slot.free();
+    }
+
+    #[inline(never)]
+    fn account_with_source(&self, slot: &Slot, from_source: Quantities, shared: &Shared) {
+        let (step, words) = self.add_closed(slot, from_source);
+        drop(words);
+        self.tally(&step, slot, shared);
+    }
+
+    /// Counts what a step adds whether there is a source or not.
+    #[inline(always)]
+    fn add_closed(&self, slot: &Slot, from_source: Quantities) -> (Step, Writing<'_>) {
         let gave = self.published.get(word::GAVE);
         let fields = slot.fields();
         let step = Step::of(&fields, from_source, gave & 1 << Quantity::Emitted as u64 != 0);
-        {
-            let words = self.published.write();
-            words.add(if step.drafted { word::STEPS_DRAFTED } else { word::STEPS_PLAIN }, 1);
-            if let Some(discarded) = fields.get(Count::NumDiscardedDraftTokens) {
-                words.add(word::DISCARDED, discarded);
-                words.set_bits(word::GAVE, gave::DISCARDED);
-            }
-            words.raise(word::POSITIONS, step.num_spec_tokens);
-            let misuses = slot.misuses();
-            if !step.anomalies.is_empty() || misuses.any() {
-                count_anomalies(&step, misuses, &words);
-            }
-            if from_source.is_empty() {
-                let now = shared.ticks.now();
-                self.add_step(&step, &words);
-                words.set(word::LAST_SAMPLE, now);
-                self.turn_window(&words, now, shared, End::OnTime);
-                return;
-            }
+        let words = self.published.write();
+        words.add(if step.drafted { word::STEPS_DRAFTED } else { word::STEPS_PLAIN }, 1);
+        if let Some(discarded) = fields.get(Count::NumDiscardedDraftTokens) {
+            words.add(word::DISCARDED, discarded);
+            words.set_bits(word::GAVE, gave::DISCARDED);
         }
-        self.tally(&step, slot, shared);
+        words.raise(word::POSITIONS, step.num_spec_tokens);
+        let misuses = slot.misuses();
+        if !step.anomalies.is_empty() || misuses.any() {
+            count_anomalies(step.anomalies, misuses, &words);
+        }
+        (step, words)
     }
 
     /// A step of an engine without a source counts whole or not at all.
@@ -208,8 +231,8 @@ impl Engine {
 }
 
 #[cold]
-fn count_anomalies(step: &Step, misuses: Misuses, words: &Writing<'_>) {
-    for anomaly in step.anomalies.iter() {
+fn count_anomalies(anomalies: Anomalies, misuses: Misuses, words: &Writing<'_>) {
+    for anomaly in anomalies.iter() {
         add_anomaly(words, anomaly, 1);
     }
     add_anomaly(words, Anomaly::InvalidValue, misuses.invalid.into());

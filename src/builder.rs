@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use tracing::Subscriber;
@@ -125,6 +125,8 @@ impl<'a> Builder<'a> {
             callsites: Callsites::new(),
             steps: OpenSteps::new(self.open_steps),
             engines: Engines::new(self.engines, self.positions),
+            default_engine: AtomicU32::new(u32::MAX),
+            sources: AtomicU32::new(0),
             engine_refused: AtomicU64::new(0),
             open_steps_over_bound: AtomicU64::new(0),
         });

@@ -98,12 +98,18 @@ impl Callsites {
     }
 
     /// A callsite and its place, for a slot to remember.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, metadata: &Metadata<'_>) -> Option<(u32, &Callsite)> {
-        let wanted = address(metadata);
-        for (place, index) in self.0.iter().zip(0..) {
+        let first = self.0.first()?.get()?;
+        if first.metadata == address(metadata) { Some((0, first)) } else { self.find_beyond(metadata) }
+    }
+
+    /// Programs with more than one callsite of ours are rare.
+    #[inline(never)]
+    fn find_beyond(&self, metadata: &Metadata<'_>) -> Option<(u32, &Callsite)> {
+        for (place, index) in self.0.iter().zip(0..).skip(1) {
             let callsite = place.get()?;
-            if callsite.metadata == wanted {
+            if callsite.metadata == address(metadata) {
                 return Some((index, callsite));
             }
         }

@@ -366,6 +366,7 @@ impl Engine {
         }
         drop(books);
         attachment.release();
+        self.leave_place(shared);
     }
 
     /// Shows the collector's state to the callbacks and the readers.

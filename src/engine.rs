@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use crate::attributes::EngineAttributes;
-use crate::baton::Baton;
+use crate::baton::{Baton, Left};
 use crate::books::{Books, OpenWindow};
-use crate::open_steps::Slot;
+use crate::open_steps::{Slot, Visits};
 use crate::published::Published;
 use crate::quantity::Quantities;
 use crate::shared::Shared;
@@ -23,6 +23,8 @@ pub(crate) struct Engine {
     pub(crate) hot: Hot,
     pub(crate) published: Published,
     pub(crate) window: OpenWindow,
+    /// A source is attached, or is being attached.
+    pub(crate) has_source: AtomicBool,
     baton: Baton,
     books: Mutex<Books>,
 }
@@ -77,15 +79,15 @@ impl Engine {
             hot: Hot::new(),
             published: Published::new(positions),
             window: OpenWindow::new(),
+            has_source: AtomicBool::new(false),
             baton: Baton::default(),
             books: Mutex::default(),
         }
     }
 
-    /// A step is entered.
+    /// A step was entered; `before` are its visits until then.
     #[inline]
-    pub(crate) fn entered(&self, slot: &Slot, shared: &Shared) {
-        let before = slot.enter();
+    pub(crate) fn entered(&self, slot: &Slot, before: Visits, shared: &Shared) {
         if !before.ever_entered() {
             self.begin(shared);
         } else if before.inside() == 0 {
@@ -96,8 +98,9 @@ impl Engine {
     /// A step is exited.
     #[inline]
     pub(crate) fn exited(&self, slot: &Slot, shared: &Shared) {
-        let generation = self.hot.generation.load(Ordering::SeqCst);
-        if slot.exit(generation).inside() == 0 && !self.hot.futures.load(Ordering::Relaxed) {
+        // The generation is stored first: whoever sees that nobody is inside sees when the step was left.
+        slot.leave_at(self.hot.generation.load(Ordering::SeqCst));
+        if slot.exit().inside() == 0 && !self.hot.futures.load(Ordering::Relaxed) {
             self.start_if_due(Some(slot), shared);
         }
     }
@@ -112,7 +115,7 @@ impl Engine {
         if self.baton.try_take() {
             let holding = Holding { engine: self, shared };
             self.account(slot, shared);
-            shared.steps.free(index);
+            slot.free();
             drop(holding);
         } else {
             self.leave(index, shared);
@@ -135,9 +138,8 @@ impl Engine {
         if self.baton.take_or_leave(index, |before| shared.steps.link(index, before)) {
             let holding = Holding { engine: self, shared };
             if let Some(slot) = shared.steps.get(index) {
-                self.account(slot, shared);
+                self.account_left(slot, shared);
             }
-            shared.steps.free(index);
             drop(holding);
         }
     }
@@ -212,6 +214,12 @@ impl Engine {
         }
     }
 
+    /// The place for a source is free again.
+    pub(crate) fn leave_place(&self, shared: &Shared) {
+        shared.sources.fetch_sub(1, Ordering::SeqCst);
+        self.has_source.store(false, Ordering::SeqCst);
+    }
+
     /// The books, for the holder of the baton: nobody else opens them.
     pub(crate) fn books(&self) -> Option<MutexGuard<'_, Books>> {
         match self.books.try_lock() {
@@ -230,17 +238,29 @@ pub(crate) struct Holding<'a> {
 }
 
 impl Drop for Holding<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        while let Some(left) = self.engine.baton.pass() {
+        if let Some(left) = self.engine.baton.pass() {
+            self.see_to(left);
+        }
+    }
+}
+
+impl Holding<'_> {
+    #[cold]
+    fn see_to(&self, mut left: Left) {
+        loop {
             for index in self.shared.steps.left(left.newest) {
                 if let Some(slot) = self.shared.steps.get(index) {
-                    self.engine.account(slot, self.shared);
+                    self.engine.account_left(slot, self.shared);
                 }
-                self.shared.steps.free(index);
             }
             if left.detach {
                 self.engine.release_source(self.shared);
+            }
+            match self.engine.baton.pass() {
+                Some(more) => left = more,
+                None => return,
             }
         }
     }

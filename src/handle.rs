@@ -60,19 +60,10 @@ impl Handle {
             Refused::Name => AttachError::Name,
             Refused::Full => AttachError::TooManyEngines,
         })?;
-        {
-            let holding = self.hold(engine, PATIENCE).ok_or(AttachError::Busy)?;
-            let mut books = holding.engine.books().ok_or(AttachError::Busy)?;
-            if books.attaching || books.attachment.is_some() {
-                return Err(AttachError::Attached);
-            }
-            books.attaching = true;
-        }
-        let zero = read_zero(source);
+        let place = Place::reserve(engine, &self.shared).ok_or(AttachError::Attached)?;
+        let (source, zero) = read_zero(source)?;
         let holding = self.hold(engine, PATIENCE).ok_or(AttachError::Busy)?;
         let mut books = engine.books().ok_or(AttachError::Busy)?;
-        books.attaching = false;
-        let (source, zero) = zero?;
         let now = self.shared.ticks.now();
         let mut collector = Collector::new(self.shared.interval_ticks, now);
         collector.resume_after(engine.hot.generation.load(Ordering::SeqCst));
@@ -86,6 +77,7 @@ impl Handle {
         books.attachment = Some(attachment);
         drop(books);
         drop(holding);
+        place.keep();
         Ok(Attached { shared: Arc::clone(&self.shared), engine: engine.index })
     }
 
@@ -209,6 +201,33 @@ impl Handle {
             }
             std::thread::yield_now();
         }
+    }
+}
+
+/// An engine's place for a source, taken; given back when this is dropped, unless it is kept.
+struct Place<'a> {
+    engine: &'a Engine,
+    shared: &'a Shared,
+}
+
+impl<'a> Place<'a> {
+    fn reserve(engine: &'a Engine, shared: &'a Shared) -> Option<Self> {
+        let was_free = !engine.has_source.swap(true, Ordering::SeqCst);
+        was_free.then(|| {
+            shared.sources.fetch_add(1, Ordering::SeqCst);
+            Self { engine, shared }
+        })
+    }
+
+    /// The source has taken its place; whoever releases it frees the place.
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.engine.leave_place(self.shared);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use arrayvec::ArrayString;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Metadata, Subscriber};
@@ -11,11 +12,10 @@ use tracing_subscriber::layer::{Context, Filter, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::callsites::{Callsite, Callsites, FieldCodes};
-use crate::engine::Engine;
-use crate::open_steps::{Misuses, Slot};
+use crate::open_steps::{Misuses, NewStep, Slot};
 use crate::shared::Shared;
-use crate::step::{DEFAULT_ENGINE, Fields};
-use crate::visitor::{Reader, StepVisitor};
+use crate::step::DEFAULT_ENGINE;
+use crate::visitor::{MAX_ENGINE_NAME, Reader, StepVisitor};
 
 /// The layer, already filtered: it is shown `spec_decode_step` spans and nothing else.
 pub type SpecDecodeLayer<S> = Filtered<StepLayer, StepFilter, S>;
@@ -61,11 +61,12 @@ where
         let shared = &*self.0;
         match shared.callsites.find(attributes.metadata()) {
             Some((place, callsite)) => {
-                shared.open_step(attributes, id, &callsite.codes, Origin { shared, callsite: Some(callsite), place });
+                shared.open_step(attributes, id, &callsite.codes, &Origin { shared, callsite: Some(callsite), place });
             }
             None => {
                 let codes = FieldCodes::of(attributes.metadata().fields());
-                shared.open_step(attributes, id, &codes, Origin { shared, callsite: None, place: Callsites::UNKNOWN });
+                let origin = Origin { shared, callsite: None, place: Callsites::UNKNOWN };
+                shared.open_step(attributes, id, &codes, &origin);
             }
         }
     }
@@ -86,16 +87,19 @@ where
     fn on_enter(&self, id: &Id, _: Context<'_, S>) {
         let shared = &*self.0;
         let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return };
-        if let Some(engine) = shared.engines.get(slot.engine.load(Ordering::Relaxed)) {
-            engine.entered(slot, shared);
+        let before = slot.enter();
+        if shared.has_sources() || before.ever_entered() {
+            shared.entered(slot, before);
         }
     }
 
     fn on_exit(&self, id: &Id, _: Context<'_, S>) {
         let shared = &*self.0;
         let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return };
-        if let Some(engine) = shared.engines.get(slot.engine.load(Ordering::Relaxed)) {
-            engine.exited(slot, shared);
+        if shared.has_sources() {
+            shared.exited(slot);
+        } else {
+            slot.exit();
         }
     }
 
@@ -104,36 +108,35 @@ where
         let Some((index, slot)) = shared.steps.find(id.into_u64()) else { return };
         match shared.engines.get(slot.engine.load(Ordering::Relaxed)) {
             Some(engine) => engine.closed(index, slot, shared),
-            None => shared.steps.free(index),
+            None => slot.free(),
         }
     }
 }
 
 impl Shared {
     #[inline]
-    fn open_step(&self, attributes: &Attributes<'_>, id: &Id, codes: &FieldCodes, origin: Origin<'_>) {
-        let reader = New { origin, fields: Fields::default(), invalid: 0, engine: Naming::None, rank: 0 };
+    fn open_step(&self, attributes: &Attributes<'_>, id: &Id, codes: &FieldCodes, origin: &Origin<'_>) {
+        let Some(step) = self.steps.claim(id.into_u64()) else {
+            return self.count_lost(attributes, codes);
+        };
+        let reader = New { origin, step, invalid: 0, engine: Naming::None, rank: 0 };
         let mut visitor = StepVisitor { codes, reader };
         attributes.record(&mut visitor);
-        let new = visitor.reader;
-        if new.rank != 0 {
-            return;
-        }
-        let Some(engine) = new.named_engine() else {
-            self.engine_refused.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        match self.steps.claim(id.into_u64()) {
-            Some(step) => step.open(engine.index, origin.place, &new.fields, new.invalid),
-            None => {
-                self.open_steps_over_bound.fetch_add(1, Ordering::Relaxed);
-            }
+        visitor.reader.open();
+    }
+
+    /// There is no room for one more open step. One of another rank is no loss.
+    #[cold]
+    fn count_lost(&self, attributes: &Attributes<'_>, codes: &FieldCodes) {
+        let mut visitor = StepVisitor { codes, reader: RankOnly(0) };
+        attributes.record(&mut visitor);
+        if visitor.reader.0 == 0 {
+            self.open_steps_over_bound.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
 /// Where a new span comes from.
-#[derive(Clone, Copy)]
 struct Origin<'a> {
     shared: &'a Shared,
     callsite: Option<&'a Callsite>,
@@ -142,55 +145,89 @@ struct Origin<'a> {
 
 /// Reads the fields of a new span, and looks its engine up while its name is at hand.
 struct New<'a> {
-    origin: Origin<'a>,
-    fields: Fields,
+    origin: &'a Origin<'a>,
+    step: NewStep<'a>,
     invalid: u32,
-    engine: Naming<'a>,
+    engine: Naming,
     rank: u32,
 }
 
-#[derive(Clone, Copy)]
-enum Naming<'a> {
+enum Naming {
     None,
     Refused,
-    Engine(&'a Engine),
+    /// The index of an engine that is known.
+    Engine(u32),
+    /// A name that is not known yet, and will not be if the step turns out to be of another rank.
+    New(ArrayString<MAX_ENGINE_NAME>),
 }
 
-impl<'a> New<'a> {
+impl New<'_> {
+    /// Opens the step, if it is one that counts.
     #[inline]
-    fn named_engine(&self) -> Option<&'a Engine> {
-        match self.engine {
-            Naming::Engine(engine) => Some(engine),
-            Naming::None => self.look_up(DEFAULT_ENGINE),
-            Naming::Refused => None,
+    fn open(&self) {
+        let default = self.origin.shared.default_engine.load(Ordering::Relaxed);
+        match &self.engine {
+            Naming::Engine(engine) if self.rank == 0 => self.step.open(*engine, self.origin.place, self.invalid),
+            Naming::None if self.rank == 0 && default != u32::MAX => {
+                self.step.open(default, self.origin.place, self.invalid);
+            }
+            _ => self.open_first_or_refuse(),
         }
+    }
+
+    /// The first step of an engine, one of another rank, or one whose engine is refused.
+    #[cold]
+    fn open_first_or_refuse(&self) {
+        if self.rank != 0 {
+            return self.step.abandon();
+        }
+        let shared = self.origin.shared;
+        let engine = match &self.engine {
+            Naming::None => shared.engines.find_or_add(DEFAULT_ENGINE).ok(),
+            Naming::New(name) => shared.engines.find_or_add(name).ok(),
+            Naming::Engine(_) | Naming::Refused => None,
+        };
+        let Some(engine) = engine else {
+            shared.engine_refused.fetch_add(1, Ordering::Relaxed);
+            return self.step.abandon();
+        };
+        if let Naming::None = self.engine {
+            shared.default_engine.store(engine.index, Ordering::Relaxed);
+        } else if let Some(callsite) = self.origin.callsite {
+            callsite.remember_engine(engine.index);
+        }
+        self.step.open(engine.index, self.origin.place, self.invalid);
     }
 
     /// The engine of the callsite's last span is most often that of the next.
     #[inline]
-    fn look_up(&self, name: &str) -> Option<&'a Engine> {
-        let Origin { shared, callsite, .. } = self.origin;
+    fn look_up(&self, name: &str) -> Naming {
+        let Origin { shared, callsite, .. } = *self.origin;
         let last = callsite.and_then(|callsite| shared.engines.get(callsite.last_engine()));
         match last {
-            Some(engine) if &*engine.name == name => Some(engine),
+            Some(engine) if &*engine.name == name => Naming::Engine(engine.index),
             _ => self.look_up_anew(name),
         }
     }
 
     #[inline(never)]
-    fn look_up_anew(&self, name: &str) -> Option<&'a Engine> {
-        let engine = self.origin.shared.engines.find_or_add(name).ok()?;
-        if let Some(callsite) = self.origin.callsite {
-            callsite.remember_engine(engine.index);
+    fn look_up_anew(&self, name: &str) -> Naming {
+        match self.origin.shared.engines.find(name) {
+            Some(engine) => {
+                if let Some(callsite) = self.origin.callsite {
+                    callsite.remember_engine(engine.index);
+                }
+                Naming::Engine(engine.index)
+            }
+            None => ArrayString::from(name).map_or(Naming::Refused, Naming::New),
         }
-        Some(engine)
     }
 }
 
 impl Reader for New<'_> {
     #[inline]
     fn number(&mut self, index: usize, value: u32) {
-        self.fields.set(index, value);
+        self.step.set(index, value);
     }
 
     fn refuse_number(&mut self, _index: usize) {
@@ -199,7 +236,7 @@ impl Reader for New<'_> {
 
     #[inline]
     fn engine(&mut self, name: Option<&str>) {
-        self.engine = name.and_then(|name| self.look_up(name)).map_or(Naming::Refused, Naming::Engine);
+        self.engine = name.map_or(Naming::Refused, |name| self.look_up(name));
     }
 
     fn wants_engine(&self) -> bool {
@@ -211,6 +248,25 @@ impl Reader for New<'_> {
             Some(rank) => self.rank = rank,
             None => self.invalid = self.invalid.saturating_add(1),
         }
+    }
+}
+
+/// Reads the rank and nothing else.
+struct RankOnly(u32);
+
+impl Reader for RankOnly {
+    fn number(&mut self, _index: usize, _value: u32) {}
+
+    fn refuse_number(&mut self, _index: usize) {}
+
+    fn engine(&mut self, _name: Option<&str>) {}
+
+    fn wants_engine(&self) -> bool {
+        false
+    }
+
+    fn rank(&mut self, rank: Option<u32>) {
+        self.0 = rank.unwrap_or_default();
     }
 }
 

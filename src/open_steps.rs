@@ -99,7 +99,7 @@ impl LeftAt {
 }
 
 impl Slot {
-    const fn free() -> Self {
+    const fn vacant() -> Self {
         Self {
             key: AtomicU64::new(FREE),
             visits: AtomicU64::new(0),
@@ -114,20 +114,50 @@ impl Slot {
         }
     }
 
+    /// Claims a free slot and makes it blank.
+    #[inline]
+    fn claim(&self) -> bool {
+        let claimed = self.key.load(Ordering::Relaxed) == FREE
+            && self.key.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if claimed {
+            self.reset();
+        }
+        claimed
+    }
+
+    /// What a step begins with, but for what [`NewStep::open`] stores.
+    #[inline]
+    fn reset(&self) {
+        self.visits.store(0, Ordering::Relaxed);
+        self.left_at.store(0, Ordering::Relaxed);
+        for value in &self.values {
+            value.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the slot free for another step.
+    #[inline]
+    pub(crate) fn free(&self) {
+        self.key.store(FREE, Ordering::Release);
+    }
+
     /// Enters the step; the visits before.
     #[inline]
     pub(crate) fn enter(&self) -> Visits {
         Visits(self.visits.fetch_add(Visits::ENTER, Ordering::SeqCst))
     }
 
-    /// Exits the step at an engine's generation; the visits after.
-    ///
-    /// The generation is stored first: whoever sees that nobody is inside sees when the step was left.
+    /// Notes how many copies the engine had started when the step was left.
     #[inline]
-    pub(crate) fn exit(&self, generation: u64) -> Visits {
+    pub(crate) fn leave_at(&self, generation: u64) {
         if self.left_at.load(Ordering::Relaxed) & LeftAt::TAKEN == 0 {
             self.left_at.store(generation, Ordering::Relaxed);
         }
+    }
+
+    /// Exits the step; the visits after.
+    #[inline]
+    pub(crate) fn exit(&self) -> Visits {
         Visits(self.visits.fetch_add(Visits::EXIT, Ordering::AcqRel).wrapping_add(Visits::EXIT))
     }
 
@@ -220,6 +250,7 @@ impl Slot {
 pub(crate) struct NewStep<'a> {
     slot: &'a Slot,
     id: u64,
+    present: u32,
 }
 
 /// The table.
@@ -238,7 +269,7 @@ impl OpenSteps {
     pub(crate) fn new(bound: usize) -> Self {
         let all = bound.saturating_mul(SPARES.wrapping_add(1));
         Self {
-            slots: (0..all).map(|_| Slot::free()).collect(),
+            slots: (0..all).map(|_| Slot::vacant()).collect(),
             bound,
             reach: AtomicUsize::new(0),
             spares_used: AtomicUsize::new(0),
@@ -251,18 +282,24 @@ impl OpenSteps {
         if id >= LEFT {
             return None;
         }
-        let mut index = self.home(id);
-        for distance in 0..self.bound {
-            let slot = self.slots.get(index)?;
-            if slot.key.load(Ordering::Relaxed) == FREE
-                && slot.key.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                if distance > self.reach.load(Ordering::Relaxed) {
-                    self.reach.fetch_max(distance, Ordering::Relaxed);
-                }
-                return Some(NewStep { slot, id });
-            }
+        let home = self.home(id);
+        let slot = self.slots.get(home)?;
+        if slot.claim() {
+            return Some(NewStep { slot, id, present: 0 });
+        }
+        self.claim_beyond(home, id)
+    }
+
+    #[cold]
+    fn claim_beyond(&self, home: usize, id: u64) -> Option<NewStep<'_>> {
+        let mut index = home;
+        for distance in 1..self.bound {
             index = self.after(index);
+            let slot = self.slots.get(index)?;
+            if slot.claim() {
+                self.reach.fetch_max(distance, Ordering::Relaxed);
+                return Some(NewStep { slot, id, present: 0 });
+            }
         }
         None
     }
@@ -329,13 +366,6 @@ impl OpenSteps {
         Left { steps: self, next: oldest }
     }
 
-    #[inline]
-    pub(crate) fn free(&self, index: u32) {
-        if let Some(slot) = self.get(index) {
-            slot.key.store(FREE, Ordering::Release);
-        }
-    }
-
     /// The steps of an engine: those open, and those left to the holder of its baton.
     pub(crate) fn of_engine(&self, engine: u32) -> impl Iterator<Item = (u32, &Slot)> {
         let used = self.bound.saturating_add(self.spares_used.load(Ordering::Relaxed));
@@ -371,20 +401,30 @@ impl Slot {
 }
 
 impl NewStep<'_> {
-    /// Fills the slot in and makes it visible.
+    /// Sets a number.
     #[inline]
-    pub(crate) fn open(self, engine: u32, callsite: u32, fields: &Fields, invalid: u32) {
+    pub(crate) fn set(&mut self, index: usize, value: u32) {
+        if let Some(stored) = self.slot.values.get(index) {
+            stored.store(value, Ordering::Relaxed);
+            self.present |= 1 << index;
+        }
+    }
+
+    /// Makes the step visible.
+    #[inline]
+    pub(crate) fn open(&self, engine: u32, callsite: u32, invalid: u32) {
         let slot = self.slot;
-        slot.visits.store(0, Ordering::Relaxed);
         slot.engine.store(engine, Ordering::Relaxed);
         slot.callsite.store(callsite, Ordering::Relaxed);
-        slot.present.store(fields.present(), Ordering::Relaxed);
-        for (stored, value) in slot.values.iter().zip(fields.values()) {
-            stored.store(*value, Ordering::Relaxed);
-        }
+        slot.present.store(self.present, Ordering::Relaxed);
         slot.misuses.store(Misuses { invalid, late_identity: 0 }.packed(), Ordering::Relaxed);
-        slot.left_at.store(0, Ordering::Relaxed);
         slot.key.store(self.id, Ordering::Release);
+    }
+
+    /// Gives the slot back: the step is not counted.
+    #[cold]
+    pub(crate) fn abandon(&self) {
+        self.slot.free();
     }
 }
 

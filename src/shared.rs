@@ -1,12 +1,12 @@
 //! What the layer, its filter, the handles and the instruments share.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(feature = "otel")]
 use std::time::Duration;
 
 use crate::callsites::Callsites;
 use crate::engines::Engines;
-use crate::open_steps::OpenSteps;
+use crate::open_steps::{OpenSteps, Slot, Visits};
 use crate::ticks::Ticks;
 
 /// The state of one layer.
@@ -23,8 +23,38 @@ pub(crate) struct Shared {
     pub(crate) callsites: Callsites,
     pub(crate) steps: OpenSteps,
     pub(crate) engines: Engines,
+    /// The engine of steps that name none, once it is known; `u32::MAX` before.
+    pub(crate) default_engine: AtomicU32,
+    /// How many sources are attached or being attached. While there is none, nobody cares when a step is left.
+    pub(crate) sources: AtomicU32,
     /// Steps that were dropped because their engine's name was refused, or there was no room for it.
     pub(crate) engine_refused: AtomicU64,
     /// Steps that were dropped because too many were open.
     pub(crate) open_steps_over_bound: AtomicU64,
+}
+
+impl Shared {
+    #[inline]
+    pub(crate) fn has_sources(&self) -> bool {
+        self.sources.load(Ordering::Relaxed) != 0
+    }
+
+    /// A step is entered, somewhere with a source or not for the first time.
+    #[inline(never)]
+    pub(crate) fn entered(&self, slot: &Slot, before: Visits) {
+        if let Some(engine) = self.engines.get(slot.engine.load(Ordering::Relaxed)) {
+            engine.entered(slot, before, self);
+        }
+    }
+
+    /// A step is exited, somewhere with a source.
+    #[inline(never)]
+    pub(crate) fn exited(&self, slot: &Slot) {
+        match self.engines.get(slot.engine.load(Ordering::Relaxed)) {
+            Some(engine) => engine.exited(slot, self),
+            None => {
+                slot.exit();
+            }
+        }
+    }
 }

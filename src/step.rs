@@ -58,25 +58,6 @@ impl Fields {
     }
 
     #[inline]
-    pub(crate) const fn present(&self) -> u32 {
-        self.present
-    }
-
-    #[inline]
-    pub(crate) const fn values(&self) -> &[u32; Count::COUNT] {
-        &self.values
-    }
-
-    /// Sets the field with this index to a value.
-    #[inline]
-    pub(crate) fn set(&mut self, index: usize, value: u32) {
-        if let Some(slot) = self.values.get_mut(index) {
-            *slot = value;
-            self.present |= 1 << index;
-        }
-    }
-
-    #[inline]
     const fn has(&self, count: Count) -> bool {
         self.present & 1 << count as u32 != 0
     }
@@ -144,6 +125,7 @@ impl Step {
     /// says whether an earlier step of the engine gave its emitted tokens.
     #[inline(always)]
     pub(crate) fn of(fields: &Fields, from_source: Quantities, emitted_given: bool) -> Self {
+        const WITHOUT_EMITTED: Quantities = Quantities::ALL.without(Quantities::of(Quantity::Emitted));
         let num_spec_tokens = fields.num_spec_tokens();
         if !fields.has_drafts() {
             return Self { num_spec_tokens, ..Self::default() };
@@ -172,14 +154,15 @@ impl Step {
         let inconsistent = drafts_known & ((tokens < drafts) | above_k);
         let too_many_accepted = known.has(Quantity::DraftTokens) & (accepted > tokens);
         let too_many_emitted = drafts_known & (emitted > amounts.max_emitted());
-        let missed = Quantities::ALL.without(known).without(from_source);
+        let expected = if emitted_given { Quantities::ALL } else { WITHOUT_EMITTED };
+        let missed = expected.without(known).without(from_source);
         let mut step = Self { drafted: true, amounts, known, num_spec_tokens, ..Self::default() };
         if !missed.is_empty() | inconsistent | too_many_accepted | too_many_emitted {
             let anomalies = &mut step.anomalies;
             anomalies.insert_if(Anomaly::Incomplete, missed.has(Quantity::Accepted));
             anomalies
                 .insert_if(Anomaly::DraftsUnknown, missed.has(Quantity::Drafts) | missed.has(Quantity::DraftTokens));
-            anomalies.insert_if(Anomaly::EmittedUnknown, missed.has(Quantity::Emitted) & emitted_given);
+            anomalies.insert_if(Anomaly::EmittedUnknown, missed.has(Quantity::Emitted));
             anomalies.insert_if(Anomaly::DraftsInconsistent, inconsistent);
             anomalies.insert_if(Anomaly::AcceptedExceedsDraft, too_many_accepted);
             anomalies.insert_if(Anomaly::EmittedExceedsPossible, too_many_emitted);
