@@ -17,8 +17,6 @@ pub(crate) struct Attachment {
     last: Counters,
     now: Counters,
     delta: Counters,
-    /// Steps that are in no sample yet.
-    pub(crate) held: Tally,
     /// The copy in flight.
     pub(crate) sample: Sample,
     /// What the fields gave and what the source counted since the last sample without a mark.
@@ -64,7 +62,6 @@ impl Attachment {
             last: zero,
             now: blank.clone(),
             delta: blank,
-            held: Tally::default(),
             sample: Sample::default(),
             by_fields: Tally::default(),
             by_source: Amounts::default(),
@@ -107,18 +104,10 @@ impl Attachment {
         }
     }
 
-    /// The copy in flight comes to nothing: its steps wait for the next.
-    pub(crate) fn put_back(&mut self) {
-        let mut tally = self.sample.tally;
-        tally.merge(&self.held);
-        self.held = tally;
-        self.sample = Sample::default();
-    }
-
-    /// Whether something has been counted that no sample holds yet, or a copy is on its way.
-    pub(crate) fn has_unpublished(&self) -> bool {
+    /// Whether a copy is on its way, or something was counted that no sample holds; `held` are the steps that wait.
+    pub(crate) fn has_unpublished(&self, held: &Tally) -> bool {
         self.collector.flight().is_some()
-            || !self.held.is_empty()
+            || !held.is_empty()
             || !self.sample.tally.is_empty()
             || self.owed != Amounts::default()
     }

@@ -9,8 +9,7 @@ use crate::open_steps::{Misuses, Slot};
 use crate::published::{Writing, gave, word};
 use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::shared::Shared;
-use crate::step::{Count, Step};
-use crate::ticks::NEVER;
+use crate::step::{Count, Fields, Step};
 use crate::window;
 
 /// The part of an engine's state that only the holder of its baton opens.
@@ -48,7 +47,7 @@ pub(crate) struct OpenWindow {
 impl OpenWindow {
     pub(crate) const fn new() -> Self {
         Self {
-            start: AtomicU64::new(NEVER),
+            start: AtomicU64::new(UNBEGUN),
             base: [const { AtomicU64::new(0) }; Quantity::COUNT],
             doubtful: AtomicU8::new(0),
         }
@@ -65,6 +64,9 @@ impl OpenWindow {
         Amounts::from_fn(|quantity| self.base[quantity as usize].load(Ordering::Relaxed))
     }
 }
+
+/// The start of a window that no publication has begun yet: whatever the clock says, an interval away from it.
+const UNBEGUN: u64 = 1 << 63;
 
 /// Why a window may end before the interval has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,11 +91,47 @@ impl Engine {
 
     #[inline(always)]
     fn account_by_fields(&self, slot: &Slot, shared: &Shared) {
-        let (step, words) = self.add_closed(slot, Quantities::NONE);
+        let fields = slot.fields();
         let now = shared.ticks.now();
-        self.add_step(&step, &words);
+        let words = self.published.write();
+        let k = fields.num_spec_tokens();
+        if k > 0 && k != self.published.get(word::NUM_SPEC_TOKENS) {
+            change_num_spec_tokens(&words, k);
+        }
+        if fields.has_drafts() {
+            let step = self.read_step(&fields, Quantities::NONE);
+            words.add(word::STEPS_DRAFTED, 1);
+            // A step of an engine without a source counts whole or not at all.
+            if step.is_whole() {
+                self.add_amounts(&words, &step.amounts, step.known);
+                self.window.doubt(Quantities::ALL.without(step.known));
+            }
+            self.add_rarities(&words, &fields, step.anomalies, slot);
+        } else {
+            words.add(word::STEPS_PLAIN, 1);
+            self.add_rarities(&words, &fields, Anomalies::default(), slot);
+        }
         words.set(word::LAST_SAMPLE, now);
         self.turn_window(&words, now, shared, End::OnTime);
+    }
+
+    #[inline(always)]
+    fn read_step(&self, fields: &Fields, from_source: Quantities) -> Step {
+        let emitted_given = self.published.get(word::GAVE) & 1 << Quantity::Emitted as u64 != 0;
+        Step::of(fields, from_source, emitted_given)
+    }
+
+    /// Counts discarded tokens and anomalies, which most steps have none of.
+    #[inline(always)]
+    fn add_rarities(&self, words: &Writing<'_>, fields: &Fields, anomalies: Anomalies, slot: &Slot) {
+        if let Some(discarded) = fields.get(Count::NumDiscardedDraftTokens) {
+            words.add(word::DISCARDED, discarded);
+            words.set_bits(word::GAVE, gave::DISCARDED);
+        }
+        let misuses = slot.misuses();
+        if !anomalies.is_empty() || misuses.any() {
+            count_anomalies(anomalies, misuses, words);
+        }
     }
 
     /// Accounts for a step that another thread has left.
@@ -105,41 +143,15 @@ impl Engine {
 
     #[inline(never)]
     fn account_with_source(&self, slot: &Slot, from_source: Quantities, shared: &Shared) {
-        let (step, words) = self.add_closed(slot, from_source);
-        drop(words);
-        self.tally(&step, slot, shared);
-    }
-
-    /// Counts what a step adds whether there is a source or not.
-    #[inline(always)]
-    fn add_closed(&self, slot: &Slot, from_source: Quantities) -> (Step, Writing<'_>) {
-        let gave = self.published.get(word::GAVE);
         let fields = slot.fields();
-        let step = Step::of(&fields, from_source, gave & 1 << Quantity::Emitted as u64 != 0);
-        let words = self.published.write();
-        words.add(if step.drafted { word::STEPS_DRAFTED } else { word::STEPS_PLAIN }, 1);
-        if let Some(discarded) = fields.get(Count::NumDiscardedDraftTokens) {
-            words.add(word::DISCARDED, discarded);
-            words.set_bits(word::GAVE, gave::DISCARDED);
+        let step = self.read_step(&fields, from_source);
+        {
+            let words = self.published.write();
+            words.add(if step.drafted { word::STEPS_DRAFTED } else { word::STEPS_PLAIN }, 1);
+            words.raise(word::POSITIONS, step.num_spec_tokens);
+            self.add_rarities(&words, &fields, step.anomalies, slot);
         }
-        words.raise(word::POSITIONS, step.num_spec_tokens);
-        let misuses = slot.misuses();
-        if !step.anomalies.is_empty() || misuses.any() {
-            count_anomalies(step.anomalies, misuses, &words);
-        }
-        (step, words)
-    }
-
-    /// A step of an engine without a source counts whole or not at all.
-    #[inline]
-    fn add_step(&self, step: &Step, words: &Writing<'_>) {
-        if step.num_spec_tokens > 0 {
-            words.set(word::NUM_SPEC_TOKENS, step.num_spec_tokens);
-        }
-        if step.is_whole() {
-            self.add_amounts(words, &step.amounts, step.known);
-            self.window.doubt(Quantities::ALL.without(step.known));
-        }
+        self.tally(&step, slot, shared);
     }
 
     #[inline]
@@ -158,15 +170,23 @@ impl Engine {
     /// Ends the open window if an interval has passed since it began.
     #[inline]
     pub(crate) fn turn_window(&self, words: &Writing<'_>, now: u64, shared: &Shared, end: End) {
+        let length = now.wrapping_sub(self.window.start.load(Ordering::Relaxed));
+        if length >= shared.interval_ticks {
+            self.begin_or_end_window(words, now, length);
+        } else if end == End::Early {
+            self.end_window_with_drafts(words, now, length);
+        }
+    }
+
+    #[cold]
+    fn begin_or_end_window(&self, words: &Writing<'_>, now: u64, length: u64) {
         let start = self.window.start.load(Ordering::Relaxed);
-        if start == NEVER {
+        if start == UNBEGUN {
             // The first publication ever: nothing was counted before it.
             self.window.start.store(now, Ordering::Relaxed);
-        } else if now.saturating_sub(start) >= shared.interval_ticks {
-            return self.end_window(words, now, now.saturating_sub(start));
-        }
-        if end == End::Early {
-            self.end_window_with_drafts(words, now, now.saturating_sub(start));
+        } else if now > start {
+            // Clocks of two processors can differ by a little: a window does not end before it began.
+            self.end_window(words, now, length);
         }
     }
 
@@ -228,6 +248,12 @@ impl Engine {
         copy(&mut totals.accepted_per_position, accepted);
         copy(&mut totals.draft_per_position, draft);
     }
+}
+
+#[cold]
+fn change_num_spec_tokens(words: &Writing<'_>, k: u64) {
+    words.set(word::NUM_SPEC_TOKENS, k);
+    words.raise(word::POSITIONS, k);
 }
 
 #[cold]

@@ -105,7 +105,7 @@ impl Callsites {
     }
 
     /// Programs with more than one callsite of ours are rare.
-    #[inline(never)]
+    #[cold]
     fn find_beyond(&self, metadata: &Metadata<'_>) -> Option<(u32, &Callsite)> {
         for (place, index) in self.0.iter().zip(0..).skip(1) {
             let callsite = place.get()?;

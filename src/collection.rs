@@ -95,8 +95,7 @@ impl Holding<'_> {
             return Some(Started::NoLonger);
         }
         let overlaps = !attachment.counts_drafts() && self.overlaps(generation, follows_exits);
-        attachment.sample = Sample { tally: attachment.held, overlaps, follows_exits, ..sample };
-        attachment.held = Default::default();
+        attachment.sample = Sample { tally: self.engine.held.take(), overlaps, follows_exits, ..sample };
         let error = match attachment.start() {
             Ok(()) => {
                 attachment.collector.started(now);
@@ -108,7 +107,7 @@ impl Holding<'_> {
         hot.follows_exits.store(0, Ordering::SeqCst);
         match error {
             SourceError::Busy(_) => {
-                attachment.put_back();
+                self.engine.put_back(attachment);
                 if count_busy {
                     self.engine.end_collection(Outcome::Skipped, error.into());
                 }
@@ -153,7 +152,7 @@ impl Holding<'_> {
 
     /// The copy holds half a step, or what a rebase has put behind it.
     fn skip_void(&self, attachment: &mut Attachment) {
-        attachment.put_back();
+        self.engine.put_back(attachment);
         attachment.collector.voided();
         self.engine.end_collection(Outcome::Skipped, Reason::HalfStep);
         self.engine.show(attachment);
@@ -180,7 +179,7 @@ impl Holding<'_> {
             self.engine.end_collection(Outcome::Lost, error.into());
             self.engine.bury_source(attachment, now);
         } else {
-            attachment.put_back();
+            self.engine.put_back(attachment);
             attachment.collector.failed(now);
             self.engine.end_collection(Outcome::Failed, error.into());
         }
@@ -190,22 +189,38 @@ impl Holding<'_> {
 
 impl Engine {
     /// Adds a step of an engine with a source to what the next sample, or the one in flight, publishes.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn tally(&self, step: &Step, slot: &Slot, shared: &Shared) {
+        if self.hot.opens_books.load(Ordering::Relaxed) || slot.is_taken() {
+            self.tally_in_books(step, slot, shared);
+        } else {
+            self.held.add(step);
+        }
+    }
+
+    /// While a copy is in flight a step may belong to it; and counters on the host are read at each close.
+    #[inline(never)]
+    fn tally_in_books(&self, step: &Step, slot: &Slot, shared: &Shared) {
         let Some(mut books) = self.books() else { return };
         let Some(attachment) = books.attachment.as_mut() else { return };
-        let taken = slot.taken();
         let belongs = attachment.sample.follows_exits
             && slot.visits().ever_entered()
             && attachment.collector.flight().is_some_and(|flight| slot.left_at().before(flight.generation));
+        let mut tally = if belongs { attachment.sample.tally } else { self.held.get() };
+        tally.add(step, &slot.taken());
         if belongs {
-            attachment.sample.tally.add(step, &taken);
+            attachment.sample.tally = tally;
         } else {
-            attachment.held.add(step, &taken);
+            self.held.set(&tally);
         }
         if attachment.on_host {
             self.read_host(&mut books, shared, false);
         }
+    }
+
+    /// The copy in flight comes to nothing: its steps wait for the next.
+    fn put_back(&self, attachment: &mut Attachment) {
+        self.held.put_back(std::mem::take(&mut attachment.sample).tally);
     }
 
     /// Reads a source whose counters are on the host, and publishes what they say.
@@ -216,8 +231,7 @@ impl Engine {
             Ok(Snapshot::Landed) => {
                 let overlaps = !attachment.counts_drafts()
                     && shared.steps.of_engine(self.index).filter(|(_, slot)| slot.visits().ever_entered()).count() > 1;
-                attachment.sample =
-                    Sample { tally: std::mem::take(&mut attachment.held), overlaps, by_flush, ..Sample::default() };
+                attachment.sample = Sample { tally: self.held.take(), overlaps, by_flush, ..Sample::default() };
                 self.publish_sample(books, now, shared);
                 None
             }
@@ -334,7 +348,7 @@ impl Engine {
     /// The source is dead: the engine goes on as if it were detached, and what is in no sample is dropped.
     fn bury_source(&self, attachment: &mut Attachment, now: u64) {
         attachment.collector.died();
-        attachment.held = Default::default();
+        self.held.take();
         attachment.sample = Sample::default();
         attachment.owed = Amounts::default();
         self.count_by_fields(now);
@@ -354,9 +368,10 @@ impl Engine {
         let Some(mut books) = self.books() else { return };
         let Some(attachment) = books.attachment.take() else { return };
         if !attachment.collector.is_dead() {
-            if attachment.has_unpublished() {
+            if attachment.has_unpublished(&self.held.get()) {
                 self.end_collection(Outcome::Lost, Reason::None);
             }
+            self.held.take();
             self.count_by_fields(shared.ticks.now());
         }
         {
@@ -377,6 +392,7 @@ impl Engine {
             self.hot.poll_at.store(collector.poll_at(), Ordering::Relaxed);
         }
         let flight = collector.flight();
+        self.hot.opens_books.store(attachment.on_host || flight.is_some(), Ordering::Relaxed);
         if flight.is_none() {
             self.hot.follows_exits.store(0, Ordering::SeqCst);
         }

@@ -12,6 +12,7 @@ use crate::open_steps::{Slot, Visits};
 use crate::published::Published;
 use crate::quantity::Quantities;
 use crate::shared::Shared;
+use crate::tally::HeldTally;
 use crate::ticks::NEVER;
 
 /// An engine of this process.
@@ -23,6 +24,8 @@ pub(crate) struct Engine {
     pub(crate) hot: Hot,
     pub(crate) published: Published,
     pub(crate) window: OpenWindow,
+    /// Steps that are in no sample of the source yet.
+    pub(crate) held: HeldTally,
     /// A source is attached, or is being attached.
     pub(crate) has_source: AtomicBool,
     baton: Baton,
@@ -44,6 +47,8 @@ pub(crate) struct Hot {
     pub(crate) void: AtomicU64,
     /// Steps of this engine are entered more than once: they are futures, and over only when they close.
     pub(crate) futures: AtomicBool,
+    /// A closed step has to go into the books: see [`Engine::tally`].
+    pub(crate) opens_books: AtomicBool,
     /// The quantities that the source counts, as bits; 0 without a source.
     pub(crate) from_source: AtomicU8,
     /// Starts that were skipped because another thread was accounting: counted outside of the baton.
@@ -59,6 +64,7 @@ impl Hot {
             follows_exits: AtomicU64::new(0),
             void: AtomicU64::new(0),
             futures: AtomicBool::new(false),
+            opens_books: AtomicBool::new(false),
             from_source: AtomicU8::new(0),
             contended: AtomicU64::new(0),
         }
@@ -79,6 +85,7 @@ impl Engine {
             hot: Hot::new(),
             published: Published::new(positions),
             window: OpenWindow::new(),
+            held: HeldTally::new(),
             has_source: AtomicBool::new(false),
             baton: Baton::default(),
             books: Mutex::default(),

@@ -76,11 +76,7 @@ where
         let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return };
         match shared.callsites.get(slot.callsite.load(Ordering::Relaxed)) {
             Some(callsite) => values.record(&mut StepVisitor { codes: &callsite.codes, reader: Late(slot) }),
-            None => {
-                let Some(metadata) = context.metadata(id) else { return };
-                let codes = FieldCodes::of(metadata.fields());
-                values.record(&mut StepVisitor { codes: &codes, reader: Late(slot) });
-            }
+            None => record_by_name(context.metadata(id), values, slot),
         }
     }
 
@@ -113,13 +109,36 @@ where
     }
 }
 
+/// Most names are a few bytes long: comparing those costs less than the call that compares any.
+#[inline]
+fn is_same(one: &str, other: &str) -> bool {
+    const SHORT: usize = 8;
+    if one.len() != other.len() {
+        return false;
+    }
+    if one.len() > SHORT {
+        return one == other;
+    }
+    one.bytes().zip(other.bytes()).all(|(one, other)| one == other)
+}
+
+/// Records to a step whose callsite there was no room for.
+#[cold]
+fn record_by_name(metadata: Option<&Metadata<'_>>, values: &Record<'_>, slot: &Slot) {
+    if let Some(metadata) = metadata {
+        values.record(&mut StepVisitor { codes: &FieldCodes::of(metadata.fields()), reader: Late(slot) });
+    }
+}
+
 impl Shared {
     #[inline]
     fn open_step(&self, attributes: &Attributes<'_>, id: &Id, codes: &FieldCodes, origin: &Origin<'_>) {
-        let Some(step) = self.steps.claim(id.into_u64()) else {
+        let id = id.into_u64();
+        let Some(slot) = self.steps.claim(id) else {
             return self.count_lost(attributes, codes);
         };
-        let reader = New { origin, step, invalid: 0, engine: Naming::None, rank: 0 };
+        let step = NewStep::new(slot, id);
+        let reader = New { origin, step, invalid: 0, engine: Naming::None, name: ArrayString::new(), rank: 0 };
         let mut visitor = StepVisitor { codes, reader };
         attributes.record(&mut visitor);
         visitor.reader.open();
@@ -149,16 +168,19 @@ struct New<'a> {
     step: NewStep<'a>,
     invalid: u32,
     engine: Naming,
+    /// The name of an engine that is not known yet, and will not be if the step turns out to be of another rank.
+    name: ArrayString<MAX_ENGINE_NAME>,
     rank: u32,
 }
 
+#[derive(Clone, Copy)]
 enum Naming {
     None,
     Refused,
     /// The index of an engine that is known.
     Engine(u32),
-    /// A name that is not known yet, and will not be if the step turns out to be of another rank.
-    New(ArrayString<MAX_ENGINE_NAME>),
+    /// Not known yet: see [`New::name`].
+    New,
 }
 
 impl New<'_> {
@@ -166,8 +188,8 @@ impl New<'_> {
     #[inline]
     fn open(&self) {
         let default = self.origin.shared.default_engine.load(Ordering::Relaxed);
-        match &self.engine {
-            Naming::Engine(engine) if self.rank == 0 => self.step.open(*engine, self.origin.place, self.invalid),
+        match self.engine {
+            Naming::Engine(engine) if self.rank == 0 => self.step.open(engine, self.origin.place, self.invalid),
             Naming::None if self.rank == 0 && default != u32::MAX => {
                 self.step.open(default, self.origin.place, self.invalid);
             }
@@ -182,9 +204,9 @@ impl New<'_> {
             return self.step.abandon();
         }
         let shared = self.origin.shared;
-        let engine = match &self.engine {
+        let engine = match self.engine {
             Naming::None => shared.engines.find_or_add(DEFAULT_ENGINE).ok(),
-            Naming::New(name) => shared.engines.find_or_add(name).ok(),
+            Naming::New => shared.engines.find_or_add(&self.name).ok(),
             Naming::Engine(_) | Naming::Refused => None,
         };
         let Some(engine) = engine else {
@@ -201,26 +223,29 @@ impl New<'_> {
 
     /// The engine of the callsite's last span is most often that of the next.
     #[inline]
-    fn look_up(&self, name: &str) -> Naming {
+    fn look_up(&mut self, name: &str) {
         let Origin { shared, callsite, .. } = *self.origin;
         let last = callsite.and_then(|callsite| shared.engines.get(callsite.last_engine()));
         match last {
-            Some(engine) if &*engine.name == name => Naming::Engine(engine.index),
+            Some(engine) if is_same(&engine.name, name) => self.engine = Naming::Engine(engine.index),
             _ => self.look_up_anew(name),
         }
     }
 
     #[inline(never)]
-    fn look_up_anew(&self, name: &str) -> Naming {
-        match self.origin.shared.engines.find(name) {
+    fn look_up_anew(&mut self, name: &str) {
+        self.engine = match self.origin.shared.engines.find(name) {
             Some(engine) => {
                 if let Some(callsite) = self.origin.callsite {
                     callsite.remember_engine(engine.index);
                 }
                 Naming::Engine(engine.index)
             }
-            None => ArrayString::from(name).map_or(Naming::Refused, Naming::New),
-        }
+            None => {
+                self.name.clear();
+                self.name.try_push_str(name).map_or(Naming::Refused, |()| Naming::New)
+            }
+        };
     }
 }
 
@@ -236,7 +261,10 @@ impl Reader for New<'_> {
 
     #[inline]
     fn engine(&mut self, name: Option<&str>) {
-        self.engine = name.map_or(Naming::Refused, |name| self.look_up(name));
+        match name {
+            Some(name) => self.look_up(name),
+            None => self.engine = Naming::Refused,
+        }
     }
 
     fn wants_engine(&self) -> bool {

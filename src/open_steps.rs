@@ -130,7 +130,8 @@ impl Slot {
     fn reset(&self) {
         self.visits.store(0, Ordering::Relaxed);
         self.left_at.store(0, Ordering::Relaxed);
-        for value in &self.values {
+        // The others are looked at only where they are present.
+        for value in self.values.iter().take(Count::READ_WHEN_ABSENT) {
             value.store(0, Ordering::Relaxed);
         }
     }
@@ -186,10 +187,16 @@ impl Slot {
                 .is_ok()
     }
 
+    /// Whether its fields were taken before it closed.
+    #[inline]
+    pub(crate) fn is_taken(&self) -> bool {
+        self.left_at.load(Ordering::Acquire) & LeftAt::TAKEN != 0
+    }
+
     /// What was taken of the step before it closed.
     #[inline]
     pub(crate) fn taken(&self) -> Amounts {
-        if self.left_at.load(Ordering::Acquire) & LeftAt::TAKEN == 0 {
+        if !self.is_taken() {
             return Amounts::default();
         }
         Amounts::from_fn(|quantity| u64::from(self.taken[quantity as usize].load(Ordering::Relaxed)))
@@ -278,27 +285,24 @@ impl OpenSteps {
 
     /// Claims a slot for the step with this span id; `None` if as many steps are open as may be.
     #[inline]
-    pub(crate) fn claim(&self, id: u64) -> Option<NewStep<'_>> {
+    pub(crate) fn claim(&self, id: u64) -> Option<&Slot> {
         if id >= LEFT {
             return None;
         }
         let home = self.home(id);
         let slot = self.slots.get(home)?;
-        if slot.claim() {
-            return Some(NewStep { slot, id, present: 0 });
-        }
-        self.claim_beyond(home, id)
+        if slot.claim() { Some(slot) } else { self.claim_beyond(home) }
     }
 
     #[cold]
-    fn claim_beyond(&self, home: usize, id: u64) -> Option<NewStep<'_>> {
+    fn claim_beyond(&self, home: usize) -> Option<&Slot> {
         let mut index = home;
         for distance in 1..self.bound {
             index = self.after(index);
             let slot = self.slots.get(index)?;
             if slot.claim() {
                 self.reach.fetch_max(distance, Ordering::Relaxed);
-                return Some(NewStep { slot, id, present: 0 });
+                return Some(slot);
             }
         }
         None
@@ -400,7 +404,13 @@ impl Slot {
     }
 }
 
-impl NewStep<'_> {
+impl<'a> NewStep<'a> {
+    /// The step with this span id, in a slot claimed for it.
+    #[inline]
+    pub(crate) const fn new(slot: &'a Slot, id: u64) -> Self {
+        Self { slot, id, present: 0 }
+    }
+
     /// Sets a number.
     #[inline]
     pub(crate) fn set(&mut self, index: usize, value: u32) {

@@ -23,6 +23,8 @@ pub(crate) enum Count {
 
 impl Count {
     pub(crate) const COUNT: usize = 8;
+    /// The first fields are read as 0 where they are absent; the others are not read then.
+    pub(crate) const READ_WHEN_ABSENT: usize = Self::NumEmittedTokens as usize + 1;
     pub(crate) const NAMES: [&str; Self::COUNT] = [
         "num_spec_tokens",
         "num_drafts",
@@ -42,10 +44,10 @@ pub(crate) const RANK: &str = "rank";
 /// The engine of a step that names none.
 pub(crate) const DEFAULT_ENGINE: &str = "0";
 
-/// The numbers that a step's fields have given, each at most `u32::MAX`; 0 where one is absent.
+/// The numbers that a step's fields have given, each at most `u32::MAX`.
 ///
-/// The bound is the contract's "too wide": no step has four thousand million tokens, and with it no product of two
-/// fields and no sum over a lifetime can overflow 64 bits.
+/// The bound is the contract's "too wide": no step has four thousand million tokens, and no product of two fields can
+/// overflow 64 bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fields {
     present: u32,
@@ -79,8 +81,8 @@ impl Fields {
     }
 
     /// Whether drafts were verified: one of the three fields about them is given, and none of them is 0.
-    #[inline]
-    fn has_drafts(&self) -> bool {
+    #[inline(always)]
+    pub(crate) fn has_drafts(&self) -> bool {
         const DRAFT_FIELDS: u32 =
             1 << Count::NumSpecTokens as u32 | 1 << Count::NumDrafts as u32 | 1 << Count::NumDraftTokens as u32;
         let zero = |count: Count| u32::from(self.value(count) == 0) << count as u32;

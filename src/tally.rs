@@ -1,6 +1,8 @@
 //! What the fields of an engine's steps add up to between two samples of its source.
 
-use crate::quantity::{Amounts, Quantities};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::step::Step;
 
 /// The sum of some steps.
@@ -46,4 +48,82 @@ impl Tally {
     pub(crate) fn is_empty(&self) -> bool {
         self.drafted == 0 && self.amounts == Amounts::default()
     }
+}
+
+/// A tally that the holder of an engine's baton adds to, step by step, without opening the books.
+#[derive(Debug)]
+pub(crate) struct HeldTally {
+    amounts: [AtomicU64; Quantity::COUNT],
+    drafted: AtomicU64,
+    /// Missing quantities, and contradicted ones above them.
+    flags: AtomicU64,
+    num_spec_tokens: AtomicU64,
+}
+
+const CONTRADICTED: u32 = 8;
+
+impl HeldTally {
+    pub(crate) const fn new() -> Self {
+        Self {
+            amounts: [const { AtomicU64::new(0) }; Quantity::COUNT],
+            drafted: AtomicU64::new(0),
+            flags: AtomicU64::new(0),
+            num_spec_tokens: AtomicU64::new(0),
+        }
+    }
+
+    /// As [`Tally::add`], for a step of which nothing was taken.
+    #[inline]
+    pub(crate) fn add(&self, step: &Step) {
+        if step.num_spec_tokens > 0 {
+            self.num_spec_tokens.store(step.num_spec_tokens, Ordering::Relaxed);
+        }
+        if step.drafted {
+            for quantity in Quantity::ALL {
+                raise(&self.amounts[quantity as usize], step.amounts.get(quantity));
+            }
+            raise(&self.drafted, 1);
+            let missing = Quantities::ALL.without(step.known).bits();
+            let flags = u64::from(missing) | u64::from(step.contradicted.bits()) << CONTRADICTED;
+            self.flags.store(self.flags.load(Ordering::Relaxed) | flags, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> Tally {
+        let flags = self.flags.load(Ordering::Relaxed);
+        Tally {
+            amounts: Amounts::from_fn(|quantity| self.amounts[quantity as usize].load(Ordering::Relaxed)),
+            drafted: self.drafted.load(Ordering::Relaxed),
+            missing: Quantities::from_bits(flags as u8),
+            contradicted: Quantities::from_bits((flags >> CONTRADICTED) as u8),
+            num_spec_tokens: self.num_spec_tokens.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn set(&self, tally: &Tally) {
+        for quantity in Quantity::ALL {
+            self.amounts[quantity as usize].store(tally.amounts.get(quantity), Ordering::Relaxed);
+        }
+        self.drafted.store(tally.drafted, Ordering::Relaxed);
+        let flags = u64::from(tally.missing.bits()) | u64::from(tally.contradicted.bits()) << CONTRADICTED;
+        self.flags.store(flags, Ordering::Relaxed);
+        self.num_spec_tokens.store(tally.num_spec_tokens, Ordering::Relaxed);
+    }
+
+    pub(crate) fn take(&self) -> Tally {
+        let tally = self.get();
+        self.set(&Tally::default());
+        tally
+    }
+
+    /// Puts what was taken before all that has been added since.
+    pub(crate) fn put_back(&self, mut taken: Tally) {
+        taken.merge(&self.get());
+        self.set(&taken);
+    }
+}
+
+#[inline]
+fn raise(total: &AtomicU64, amount: u64) {
+    total.store(total.load(Ordering::Relaxed).saturating_add(amount), Ordering::Relaxed);
 }
