@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::anomaly::{Anomalies, Anomaly};
 use crate::attachment::Attachment;
 use crate::engine::Engine;
-use crate::open_steps::{Misuses, Slot};
+use crate::open_steps::Slot;
 use crate::published::{Writing, gave, word};
 use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::shared::Shared;
-use crate::step::{Count, Fields, Step};
+use crate::step::{Fields, Step};
 use crate::window;
 
 /// The part of an engine's state that only the holder of its baton opens.
@@ -101,17 +101,20 @@ impl Engine {
         if fields.has_drafts() {
             let step = self.read_step(&fields, Quantities::NONE);
             words.add(word::STEPS_DRAFTED, 1);
-            // A step of an engine without a source counts whole or not at all.
+            // Without a source a step counts whole or not at all.
             if step.is_whole() {
                 self.add_amounts(&words, &step.amounts, step.known);
                 self.window.doubt(Quantities::ALL.without(step.known));
             }
-            self.add_rarities(&words, &fields, step.anomalies, slot);
+            if !step.anomalies.is_empty() {
+                add_anomalies(&words, step.anomalies);
+            }
         } else {
             words.add(word::STEPS_PLAIN, 1);
-            self.add_rarities(&words, &fields, Anomalies::default(), slot);
         }
-        words.set(word::LAST_SAMPLE, now);
+        if fields.has_rarities() {
+            add_rarities(&words, slot);
+        }
         self.turn_window(&words, now, shared, End::OnTime);
     }
 
@@ -121,19 +124,6 @@ impl Engine {
         Step::of(fields, from_source, emitted_given)
     }
 
-    /// Counts discarded tokens and anomalies, which most steps have none of.
-    #[inline(always)]
-    fn add_rarities(&self, words: &Writing<'_>, fields: &Fields, anomalies: Anomalies, slot: &Slot) {
-        if let Some(discarded) = fields.get(Count::NumDiscardedDraftTokens) {
-            words.add(word::DISCARDED, discarded);
-            words.set_bits(word::GAVE, gave::DISCARDED);
-        }
-        let misuses = slot.misuses();
-        if !anomalies.is_empty() || misuses.any() {
-            count_anomalies(anomalies, misuses, words);
-        }
-    }
-
     /// Accounts for a step that another thread has left.
     #[cold]
     pub(crate) fn account_left(&self, slot: &Slot, shared: &Shared) {
@@ -141,17 +131,31 @@ impl Engine {
         slot.free();
     }
 
-    #[inline(never)]
+    /// A step of an engine with a source waits for the next sample, but for what no source counts.
+    #[inline(always)]
     fn account_with_source(&self, slot: &Slot, from_source: Quantities, shared: &Shared) {
         let fields = slot.fields();
-        let step = self.read_step(&fields, from_source);
-        {
-            let words = self.published.write();
-            words.add(if step.drafted { word::STEPS_DRAFTED } else { word::STEPS_PLAIN }, 1);
-            words.raise(word::POSITIONS, step.num_spec_tokens);
-            self.add_rarities(&words, &fields, step.anomalies, slot);
+        let words = self.published.write();
+        words.raise(word::POSITIONS, fields.num_spec_tokens());
+        if fields.has_rarities() {
+            add_rarities(&words, slot);
         }
-        self.tally(&step, slot, shared);
+        let has_drafts = fields.has_drafts();
+        words.add(if has_drafts { word::STEPS_DRAFTED } else { word::STEPS_PLAIN }, 1);
+        if self.hot.opens_books.load(Ordering::Relaxed) || slot.is_taken() {
+            let step = self.read_step(&fields, from_source);
+            add_anomalies(&words, step.anomalies);
+            drop(words);
+            self.tally_in_books(&step, slot, shared);
+        } else if has_drafts {
+            let step = self.read_step(&fields, from_source);
+            if !step.anomalies.is_empty() {
+                add_anomalies(&words, step.anomalies);
+            }
+            self.held.add(&step);
+        } else {
+            self.held.see_num_spec_tokens(fields.num_spec_tokens());
+        }
     }
 
     #[inline]
@@ -256,13 +260,23 @@ fn change_num_spec_tokens(words: &Writing<'_>, k: u64) {
     words.raise(word::POSITIONS, k);
 }
 
+/// Counts discarded tokens and misused values, which most steps have none of.
 #[cold]
-fn count_anomalies(anomalies: Anomalies, misuses: Misuses, words: &Writing<'_>) {
+fn add_rarities(words: &Writing<'_>, slot: &Slot) {
+    if let Some(discarded) = slot.discarded() {
+        words.add(word::DISCARDED, discarded);
+        words.set_bits(word::GAVE, gave::DISCARDED);
+    }
+    let misuses = slot.misuses();
+    add_anomaly(words, Anomaly::InvalidValue, misuses.invalid.into());
+    add_anomaly(words, Anomaly::LateIdentity, misuses.late_identity.into());
+}
+
+#[cold]
+fn add_anomalies(words: &Writing<'_>, anomalies: Anomalies) {
     for anomaly in anomalies.iter() {
         add_anomaly(words, anomaly, 1);
     }
-    add_anomaly(words, Anomaly::InvalidValue, misuses.invalid.into());
-    add_anomaly(words, Anomaly::LateIdentity, misuses.late_identity.into());
 }
 
 pub(crate) fn add_anomaly(words: &Writing<'_>, anomaly: Anomaly, times: u64) {

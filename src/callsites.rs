@@ -97,6 +97,13 @@ impl Callsites {
         }
     }
 
+    /// Whether this is the callsite that was registered first, most often the only one.
+    #[inline]
+    pub(crate) fn is_first(&self, metadata: &Metadata<'_>) -> bool {
+        let first = self.0.first().and_then(OnceBox::get);
+        first.is_some_and(|first| first.metadata == address(metadata))
+    }
+
     /// A callsite and its place, for a slot to remember.
     #[inline(always)]
     pub(crate) fn find(&self, metadata: &Metadata<'_>) -> Option<(u32, &Callsite)> {

@@ -46,7 +46,7 @@ impl Holding<'_> {
                 Ok(Snapshot::Landed) => attachment.collector.landed(now),
                 Ok(Snapshot::Pending) | Err(SourceError::Busy(_)) => {
                     attachment.collector.pending(now);
-                    return self.engine.show(attachment);
+                    return self.engine.show(attachment, self.shared);
                 }
                 Err(error) => return self.fail(&mut books, now, error),
             }
@@ -56,7 +56,7 @@ impl Holding<'_> {
         }
         if attachment.sample.follows_exits && self.awaits_closes(flight) {
             if patient || !attachment.collector.has_waited(now) {
-                return self.engine.show(attachment);
+                return self.engine.show(attachment, self.shared);
             }
             self.take_open_steps(attachment, flight);
         }
@@ -83,8 +83,8 @@ impl Holding<'_> {
     ) -> Option<Started> {
         let hot = &self.engine.hot;
         let attachment = books.attachment.as_mut()?;
-        let generation = attachment.collector.prepare();
-        hot.generation.store(generation, Ordering::SeqCst);
+        let generation = self.shared.generation.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        attachment.collector.prepare(generation);
         let follows_exits = !hot.futures.load(Ordering::SeqCst);
         if follows_exits {
             // From here on a step that is entered again makes the copy void; one that was before is seen below.
@@ -99,7 +99,7 @@ impl Holding<'_> {
         let error = match attachment.start() {
             Ok(()) => {
                 attachment.collector.started(now);
-                self.engine.show(attachment);
+                self.engine.show(attachment, self.shared);
                 return Some(Started::Yes(generation));
             }
             Err(error) => error,
@@ -155,7 +155,7 @@ impl Holding<'_> {
         self.engine.put_back(attachment);
         attachment.collector.voided();
         self.engine.end_collection(Outcome::Skipped, Reason::HalfStep);
-        self.engine.show(attachment);
+        self.engine.show(attachment, self.shared);
     }
 
     fn resolve(&self, books: &mut Books, flight: Flight, now: u64) {
@@ -168,7 +168,7 @@ impl Holding<'_> {
         }
         self.engine.publish_sample(books, now, self.shared);
         if let Some(attachment) = &books.attachment {
-            self.engine.show(attachment);
+            self.engine.show(attachment, self.shared);
         }
     }
 
@@ -183,24 +183,14 @@ impl Holding<'_> {
             attachment.collector.failed(now);
             self.engine.end_collection(Outcome::Failed, error.into());
         }
-        self.engine.show(attachment);
+        self.engine.show(attachment, self.shared);
     }
 }
 
 impl Engine {
-    /// Adds a step of an engine with a source to what the next sample, or the one in flight, publishes.
-    #[inline]
-    pub(crate) fn tally(&self, step: &Step, slot: &Slot, shared: &Shared) {
-        if self.hot.opens_books.load(Ordering::Relaxed) || slot.is_taken() {
-            self.tally_in_books(step, slot, shared);
-        } else {
-            self.held.add(step);
-        }
-    }
-
     /// While a copy is in flight a step may belong to it; and counters on the host are read at each close.
     #[inline(never)]
-    fn tally_in_books(&self, step: &Step, slot: &Slot, shared: &Shared) {
+    pub(crate) fn tally_in_books(&self, step: &Step, slot: &Slot, shared: &Shared) {
         let Some(mut books) = self.books() else { return };
         let Some(attachment) = books.attachment.as_mut() else { return };
         let belongs = attachment.sample.follows_exits
@@ -239,7 +229,7 @@ impl Engine {
             Err(error @ SourceError::Dead(_)) => {
                 self.end_collection(Outcome::Lost, error.into());
                 self.bury_source(attachment, now);
-                self.show(attachment);
+                self.show(attachment, shared);
                 Some(error)
             }
             Err(error) => Some(error),
@@ -379,19 +369,30 @@ impl Engine {
             words.set(word::SOURCE_STATE, state::NONE);
             words.set(word::IN_FLIGHT_SINCE, NEVER);
         }
+        self.set_in_flight(false, shared);
+        self.hot.opens_books.store(false, Ordering::Relaxed);
         drop(books);
         attachment.release();
         self.leave_place(shared);
     }
 
+    fn set_in_flight(&self, in_flight: bool, shared: &Shared) {
+        match (self.hot.in_flight.swap(in_flight, Ordering::Relaxed), in_flight) {
+            (false, true) => shared.flights.fetch_add(1, Ordering::SeqCst),
+            (true, false) => shared.flights.fetch_sub(1, Ordering::SeqCst),
+            _ => return,
+        };
+    }
+
     /// Shows the collector's state to the callbacks and the readers.
-    pub(crate) fn show(&self, attachment: &Attachment) {
+    pub(crate) fn show(&self, attachment: &Attachment, shared: &Shared) {
         let collector = &attachment.collector;
         if !attachment.on_host {
             self.hot.due.store(collector.due(), Ordering::Relaxed);
             self.hot.poll_at.store(collector.poll_at(), Ordering::Relaxed);
         }
         let flight = collector.flight();
+        self.set_in_flight(flight.is_some(), shared);
         self.hot.opens_books.store(attachment.on_host || flight.is_some(), Ordering::Relaxed);
         if flight.is_none() {
             self.hot.follows_exits.store(0, Ordering::SeqCst);

@@ -71,20 +71,14 @@ impl Collector {
         self.failures > 0
     }
 
-    /// How many copies have been started, or tried.
+    /// The generation of the last copy that was started, or tried.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Goes on counting where the engine's last source stopped.
-    pub(crate) fn resume_after(&mut self, generation: u64) {
+    /// The next copy will be of this generation, if it starts.
+    pub(crate) fn prepare(&mut self, generation: u64) {
         self.generation = generation;
-    }
-
-    /// The next copy's generation, before it is tried.
-    pub(crate) fn prepare(&mut self) -> u64 {
-        self.generation = self.generation.wrapping_add(1);
-        self.generation
     }
 
     /// The copy that was prepared has started.
@@ -151,7 +145,7 @@ mod tests {
     fn the_interval_counts_from_the_resolve_and_its_end_is_included() {
         let mut collector = Collector::new(50, 0);
         assert_eq!(collector.due(), 50);
-        collector.prepare();
+        collector.prepare(1);
         collector.started(51);
         assert_eq!((collector.due(), collector.poll_at()), (NEVER, 0));
         collector.resolved(52);
@@ -161,7 +155,7 @@ mod tests {
     #[test]
     fn a_void_copy_does_not_rearm_the_interval() {
         let mut collector = Collector::new(50, 0);
-        collector.prepare();
+        collector.prepare(1);
         collector.started(60);
         collector.voided();
         assert_eq!(collector.due(), 50);
@@ -176,7 +170,7 @@ mod tests {
             assert_eq!(collector.due(), now.saturating_add(wait));
             now = collector.due();
         }
-        collector.prepare();
+        collector.prepare(1);
         collector.started(now);
         collector.resolved(now);
         assert_eq!(collector.due(), now.saturating_add(10));
@@ -187,7 +181,7 @@ mod tests {
     #[test]
     fn a_copy_older_than_an_interval_is_looked_at_once_per_interval() {
         let mut collector = Collector::new(10, 0);
-        collector.prepare();
+        collector.prepare(1);
         collector.started(20);
         collector.pending(29);
         assert_eq!(collector.poll_at(), 0);

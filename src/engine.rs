@@ -39,15 +39,15 @@ pub(crate) struct Hot {
     pub(crate) due: AtomicU64,
     /// From this tick on the copy in flight may be looked at.
     pub(crate) poll_at: AtomicU64,
-    /// How many copies have been started or tried.
-    pub(crate) generation: AtomicU64,
     /// The generation of the copy in flight if it counts on its steps to be over; 0 otherwise.
     pub(crate) follows_exits: AtomicU64,
     /// The generation of a copy that holds half a step, or belongs to the time before a rebase.
     pub(crate) void: AtomicU64,
     /// Steps of this engine are entered more than once: they are futures, and over only when they close.
     pub(crate) futures: AtomicBool,
-    /// A closed step has to go into the books: see [`Engine::tally`].
+    /// A copy is in flight.
+    pub(crate) in_flight: AtomicBool,
+    /// A closed step has to go into the books: a copy is in flight, or the source is on the host.
     pub(crate) opens_books: AtomicBool,
     /// The quantities that the source counts, as bits; 0 without a source.
     pub(crate) from_source: AtomicU8,
@@ -60,10 +60,10 @@ impl Hot {
         Self {
             due: AtomicU64::new(NEVER),
             poll_at: AtomicU64::new(NEVER),
-            generation: AtomicU64::new(0),
             follows_exits: AtomicU64::new(0),
             void: AtomicU64::new(0),
             futures: AtomicBool::new(false),
+            in_flight: AtomicBool::new(false),
             opens_books: AtomicBool::new(false),
             from_source: AtomicU8::new(0),
             contended: AtomicU64::new(0),
@@ -102,14 +102,10 @@ impl Engine {
         }
     }
 
-    /// A step is exited.
+    /// Nobody is inside a step any more.
     #[inline]
-    pub(crate) fn exited(&self, slot: &Slot, shared: &Shared) {
-        // The generation is stored first: whoever sees that nobody is inside sees when the step was left.
-        slot.leave_at(self.hot.generation.load(Ordering::SeqCst));
-        if slot.exit().inside() == 0 && !self.hot.futures.load(Ordering::Relaxed) {
-            self.start_if_due(Some(slot), shared);
-        }
+    pub(crate) fn left(&self, slot: &Slot, shared: &Shared) {
+        self.start_if_due(Some(slot), shared);
     }
 
     /// A step is closed.
@@ -175,14 +171,17 @@ impl Engine {
     fn start_if_due(&self, starter: Option<&Slot>, shared: &Shared) {
         let due = self.hot.due.load(Ordering::Relaxed);
         if due != NEVER {
-            self.start_copy(due, starter, shared);
+            let now = shared.ticks.now();
+            if now >= due {
+                self.start_copy(now, starter, shared);
+            }
         }
     }
 
-    #[inline(never)]
-    fn start_copy(&self, due: u64, starter: Option<&Slot>, shared: &Shared) {
-        let now = shared.ticks.now();
-        if now < due {
+    #[cold]
+    fn start_copy(&self, now: u64, starter: Option<&Slot>, shared: &Shared) {
+        if starter.is_some() && self.hot.futures.load(Ordering::Relaxed) {
+            // A future is over when it closes, not when it is left.
             return;
         }
         match self.try_hold(shared) {

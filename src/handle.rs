@@ -65,11 +65,10 @@ impl Handle {
         let holding = self.hold(engine, PATIENCE).ok_or(AttachError::Busy)?;
         let mut books = engine.books().ok_or(AttachError::Busy)?;
         let now = self.shared.ticks.now();
-        let mut collector = Collector::new(self.shared.interval_ticks, now);
-        collector.resume_after(engine.hot.generation.load(Ordering::SeqCst));
+        let collector = Collector::new(self.shared.interval_ticks, now);
         let attachment = Attachment::new(source, zero, collector);
         engine.hot.from_source.store(attachment.layout().quantities().bits(), Ordering::Relaxed);
-        engine.show(&attachment);
+        engine.show(&attachment, &self.shared);
         engine.begin_window(now);
         engine.published.write().set(word::LAST_SAMPLE, now);
         books.base = engine.totals();
@@ -134,7 +133,9 @@ impl Handle {
         if let Some(mut books) = engine.books() {
             let totals = engine.totals();
             books.base = if engine.hot.quantities_of_source().is_empty() { totals } else { books.sample.clone() };
-            engine.hot.void.store(engine.hot.generation.load(Ordering::SeqCst), Ordering::SeqCst);
+            if let Some(flight) = books.attachment.as_ref().and_then(|attachment| attachment.collector.flight()) {
+                engine.hot.void.store(flight.generation, Ordering::SeqCst);
+            }
             engine.begin_window(self.shared.ticks.now());
         }
         drop(holding);
@@ -372,7 +373,7 @@ pub struct Status {
     pub steps: u64,
     /// Steps that are open. If it grows, each step is the child of the last: a guard is kept while the next is made.
     pub open_steps: usize,
-    /// How old the last sample is (without copies: the last step).
+    /// How old the last sample of the source is; `None` where there has been none.
     pub last_sample_age: Option<Duration>,
     /// What the source is doing.
     pub source: SourceState,

@@ -32,6 +32,7 @@ pub struct StepLayer(pub(crate) Arc<Shared>);
 pub struct StepFilter(pub(crate) Arc<Shared>);
 
 impl StepFilter {
+    #[inline(never)]
     fn is_ours(&self, metadata: &Metadata<'_>) -> bool {
         self.0.counts && metadata.is_span() && metadata.name() == &*self.0.span_name
     }
@@ -40,7 +41,7 @@ impl StepFilter {
 impl<S: Subscriber> Filter<S> for StepFilter {
     #[inline]
     fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        self.0.callsites.find(metadata).is_some() || self.is_ours(metadata)
+        self.0.callsites.is_first(metadata) || self.is_ours(metadata)
     }
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
@@ -84,7 +85,7 @@ where
         let shared = &*self.0;
         let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return };
         let before = slot.enter();
-        if shared.has_sources() || before.ever_entered() {
+        if shared.has_flights() || before.ever_entered() {
             shared.entered(slot, before);
         }
     }

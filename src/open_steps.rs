@@ -48,11 +48,6 @@ pub(crate) struct Misuses {
 
 impl Misuses {
     #[inline]
-    pub(crate) const fn any(self) -> bool {
-        self.packed() != 0
-    }
-
-    #[inline]
     const fn packed(self) -> u64 {
         self.invalid as u64 | (self.late_identity as u64) << 32
     }
@@ -204,7 +199,7 @@ impl Slot {
 
     #[inline]
     pub(crate) fn fields(&self) -> Fields {
-        let mut values = [0; Count::COUNT];
+        let mut values = [0; Count::READ_WHEN_ABSENT];
         for (value, stored) in values.iter_mut().zip(&self.values) {
             *value = stored.load(Ordering::Relaxed);
         }
@@ -228,6 +223,13 @@ impl Slot {
         }
     }
 
+    /// Tokens drafted, but never verified.
+    pub(crate) fn discarded(&self) -> Option<u64> {
+        let index = Count::NumDiscardedDraftTokens as usize;
+        let is_given = self.present.load(Ordering::Relaxed) & 1 << index != 0;
+        is_given.then(|| self.values[index].load(Ordering::Relaxed).into())
+    }
+
     #[inline]
     pub(crate) fn misuses(&self) -> Misuses {
         Misuses::unpacked(self.misuses.load(Ordering::Relaxed))
@@ -236,6 +238,7 @@ impl Slot {
     #[cold]
     pub(crate) fn misused(&self, more: Misuses) {
         self.misuses.fetch_add(more.packed(), Ordering::Relaxed);
+        self.present.fetch_or(Fields::MISUSED, Ordering::Relaxed);
     }
 
     fn copy_from(&self, other: &Self) {
@@ -426,7 +429,8 @@ impl<'a> NewStep<'a> {
         let slot = self.slot;
         slot.engine.store(engine, Ordering::Relaxed);
         slot.callsite.store(callsite, Ordering::Relaxed);
-        slot.present.store(self.present, Ordering::Relaxed);
+        let misused = if invalid > 0 { Fields::MISUSED } else { 0 };
+        slot.present.store(self.present | misused, Ordering::Relaxed);
         slot.misuses.store(Misuses { invalid, late_identity: 0 }.packed(), Ordering::Relaxed);
         slot.key.store(self.id, Ordering::Release);
     }

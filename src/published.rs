@@ -22,7 +22,7 @@ pub(crate) mod word {
     pub(crate) const NUM_SPEC_TOKENS: usize = GAVE + 1;
     /// Positions that have been seen: the largest k, or what a source counted.
     pub(crate) const POSITIONS: usize = NUM_SPEC_TOKENS + 1;
-    /// The last sample, or the last step of an engine that has no copies.
+    /// The last sample of the source.
     pub(crate) const LAST_SAMPLE: usize = POSITIONS + 1;
     pub(crate) const SOURCE_STATE: usize = LAST_SAMPLE + 1;
     pub(crate) const IN_FLIGHT_SINCE: usize = SOURCE_STATE + 1;

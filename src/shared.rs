@@ -27,6 +27,10 @@ pub(crate) struct Shared {
     pub(crate) default_engine: AtomicU32,
     /// How many sources are attached or being attached. While there is none, nobody cares when a step is left.
     pub(crate) sources: AtomicU32,
+    /// How many copies are in flight. While there is none, no step has to look for one when it begins.
+    pub(crate) flights: AtomicU32,
+    /// How many copies have been started or tried, over all engines: each copy's generation.
+    pub(crate) generation: AtomicU64,
     /// Steps that were dropped because their engine's name was refused, or there was no room for it.
     pub(crate) engine_refused: AtomicU64,
     /// Steps that were dropped because too many were open.
@@ -35,11 +39,16 @@ pub(crate) struct Shared {
 
 impl Shared {
     #[inline]
+    pub(crate) fn has_flights(&self) -> bool {
+        self.flights.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
     pub(crate) fn has_sources(&self) -> bool {
         self.sources.load(Ordering::Relaxed) != 0
     }
 
-    /// A step is entered, somewhere with a source or not for the first time.
+    /// A step is entered, while some copy is in flight or not for the first time.
     #[inline(never)]
     pub(crate) fn entered(&self, slot: &Slot, before: Visits) {
         if let Some(engine) = self.engines.get(slot.engine.load(Ordering::Relaxed)) {
@@ -47,14 +56,15 @@ impl Shared {
         }
     }
 
-    /// A step is exited, somewhere with a source.
-    #[inline(never)]
+    /// A step is exited, while there are sources.
+    #[inline]
     pub(crate) fn exited(&self, slot: &Slot) {
-        match self.engines.get(slot.engine.load(Ordering::Relaxed)) {
-            Some(engine) => engine.exited(slot, self),
-            None => {
-                slot.exit();
-            }
+        // The generation is stored first: whoever sees that nobody is inside sees when the step was left.
+        slot.leave_at(self.generation.load(Ordering::SeqCst));
+        if slot.exit().inside() == 0
+            && let Some(engine) = self.engines.get(slot.engine.load(Ordering::Relaxed))
+        {
+            engine.left(slot, self);
         }
     }
 }

@@ -44,34 +44,33 @@ pub(crate) const RANK: &str = "rank";
 /// The engine of a step that names none.
 pub(crate) const DEFAULT_ENGINE: &str = "0";
 
-/// The numbers that a step's fields have given, each at most `u32::MAX`.
+/// The numbers that every step is read for, each at most `u32::MAX`; 0 where one is absent.
 ///
 /// The bound is the contract's "too wide": no step has four thousand million tokens, and no product of two fields can
 /// overflow 64 bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fields {
     present: u32,
-    values: [u32; Count::COUNT],
+    values: [u32; Count::READ_WHEN_ABSENT],
 }
 
 impl Fields {
-    pub(crate) const fn new(present: u32, values: [u32; Count::COUNT]) -> Self {
+    pub(crate) const fn new(present: u32, values: [u32; Count::READ_WHEN_ABSENT]) -> Self {
         Self { present, values }
     }
 
+    /// The bit of `present` that says that some value was misused.
+    pub(crate) const MISUSED: u32 = 1 << 31;
+
+    /// Whether there are discarded tokens, or misused values.
     #[inline]
-    const fn has(&self, count: Count) -> bool {
-        self.present & 1 << count as u32 != 0
+    pub(crate) const fn has_rarities(&self) -> bool {
+        self.present & (Self::MISUSED | 1 << Count::NumDiscardedDraftTokens as u32) != 0
     }
 
     #[inline]
     fn value(&self, count: Count) -> u64 {
         u64::from(self.values[count as usize])
-    }
-
-    #[inline]
-    pub(crate) fn get(&self, count: Count) -> Option<u64> {
-        self.has(count).then(|| self.value(count))
     }
 
     /// k, where it is given and above 0; else 0.

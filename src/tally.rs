@@ -72,20 +72,24 @@ impl HeldTally {
         }
     }
 
-    /// As [`Tally::add`], for a step of which nothing was taken.
+    /// As [`Tally::add`], for a step with drafts of which nothing was taken.
     #[inline]
     pub(crate) fn add(&self, step: &Step) {
-        if step.num_spec_tokens > 0 {
-            self.num_spec_tokens.store(step.num_spec_tokens, Ordering::Relaxed);
+        self.see_num_spec_tokens(step.num_spec_tokens);
+        for quantity in Quantity::ALL {
+            raise(&self.amounts[quantity as usize], step.amounts.get(quantity));
         }
-        if step.drafted {
-            for quantity in Quantity::ALL {
-                raise(&self.amounts[quantity as usize], step.amounts.get(quantity));
-            }
-            raise(&self.drafted, 1);
-            let missing = Quantities::ALL.without(step.known).bits();
-            let flags = u64::from(missing) | u64::from(step.contradicted.bits()) << CONTRADICTED;
-            self.flags.store(self.flags.load(Ordering::Relaxed) | flags, Ordering::Relaxed);
+        raise(&self.drafted, 1);
+        let missing = Quantities::ALL.without(step.known).bits();
+        let flags = u64::from(missing) | u64::from(step.contradicted.bits()) << CONTRADICTED;
+        self.flags.store(self.flags.load(Ordering::Relaxed) | flags, Ordering::Relaxed);
+    }
+
+    /// The k of a step, if it gave one.
+    #[inline]
+    pub(crate) fn see_num_spec_tokens(&self, num_spec_tokens: u64) {
+        if num_spec_tokens > 0 {
+            self.num_spec_tokens.store(num_spec_tokens, Ordering::Relaxed);
         }
     }
 
