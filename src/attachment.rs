@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::collector::Collector;
+use crate::published::gave;
 use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::source::{CounterSource, Counters, Dead, Layout, Snapshot, SourceError};
 use crate::tally::Tally;
@@ -17,6 +18,8 @@ pub(crate) struct Attachment {
     last: Counters,
     now: Counters,
     delta: Counters,
+    /// Positions that the source has counted at: beyond them all is zero.
+    seen: usize,
     /// The copy in flight.
     pub(crate) sample: Sample,
     /// What the fields gave and what the source counted since the last sample without a mark.
@@ -34,6 +37,8 @@ pub(crate) struct Sample {
     pub(crate) overlaps: bool,
     /// Steps that were left when it started belong to it, closed or not.
     pub(crate) follows_exits: bool,
+    /// No other step is under way, so that the source and the fields can be compared.
+    pub(crate) settles: bool,
     /// It was started by a flush, and ends the window.
     pub(crate) by_flush: bool,
 }
@@ -62,6 +67,7 @@ impl Attachment {
             last: zero,
             now: blank.clone(),
             delta: blank,
+            seen: 0,
             sample: Sample::default(),
             by_fields: Tally::default(),
             by_source: Amounts::default(),
@@ -89,19 +95,22 @@ impl Attachment {
 
     /// What the source has counted up to the copy that has landed, since the last time that this was asked.
     pub(crate) fn take_delta(&mut self) -> Delta<'_> {
-        let restarted = self.now.falls_below(&self.last, self.layout);
+        self.seen = self.now.positions_seen(self.seen);
+        let restarted = self.delta.set_between(&mut self.last, &self.now, self.layout, self.seen);
         if restarted {
             self.delta.copy_from(&self.now);
-        } else {
-            self.delta.set_difference(&self.now, &self.last);
         }
-        self.last.copy_from(&self.now);
         Delta {
             amounts: self.layout.amounts(&self.delta),
-            accepted_per_position: &self.delta.accepted_per_position,
-            draft_per_position: &self.delta.draft_per_position,
+            accepted_per_position: first(&self.delta.accepted_per_position, self.seen),
+            draft_per_position: first(&self.delta.draft_per_position, self.seen),
             restarted,
         }
+    }
+
+    /// Whether the source has counted nothing since the last sample, as far as its drafts tell.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.counts_drafts() && self.layout.draft_tokens && self.now.draft_tokens == self.last.draft_tokens
     }
 
     /// Whether a copy is on its way, or something was counted that no sample holds; `held` are the steps that wait.
@@ -118,6 +127,10 @@ impl Attachment {
         // A panic of the source's `Drop` is the source's own affair.
         let _ = catch_unwind(AssertUnwindSafe(move || drop(source)));
     }
+}
+
+fn first(counts: &[u64], seen: usize) -> &[u64] {
+    counts.get(..seen).unwrap_or(counts)
 }
 
 /// A source's answer; a panic is a death.
@@ -142,6 +155,14 @@ impl Layout {
         own
     }
 
+    /// The bits of what a source of this layout gives: see [`gave`].
+    pub(crate) fn given(self) -> u64 {
+        let per_position = |positions: usize, bit: u64| if positions > 0 { bit } else { 0 };
+        u64::from(self.quantities().bits())
+            | per_position(self.accepted_positions, gave::ACCEPTED_PER_POSITION)
+            | per_position(self.draft_positions, gave::DRAFT_PER_POSITION)
+    }
+
     /// The words of this layout as amounts. Drafts follow from the positions where they have no word of their own.
     fn amounts(self, counters: &Counters) -> Amounts {
         let per_position = &counters.draft_per_position;
@@ -157,29 +178,36 @@ impl Layout {
 }
 
 impl Counters {
-    /// Whether a word of the layout is below what it was.
-    fn falls_below(&self, before: &Self, layout: Layout) -> bool {
-        let falls = |now: &[u64], before: &[u64]| now.iter().zip(before).any(|(now, before)| now < before);
-        self.accepted < before.accepted
-            || layout.emitted && self.emitted < before.emitted
-            || layout.drafts && self.drafts < before.drafts
-            || layout.draft_tokens && self.draft_tokens < before.draft_tokens
-            || falls(&self.accepted_per_position, &before.accepted_per_position)
-            || falls(&self.draft_per_position, &before.draft_per_position)
+    /// Becomes what lies between `before` and `now`, and brings `before` up to date; true if a word of the layout fell.
+    fn set_between(&mut self, before: &mut Self, now: &Self, layout: Layout, seen: usize) -> bool {
+        let step = |delta: &mut u64, before: &mut u64, now: u64| {
+            let fell = now < *before;
+            *delta = now.wrapping_sub(*before);
+            *before = now;
+            fell
+        };
+        let steps = |delta: &mut [u64], before: &mut [u64], now: &[u64]| {
+            let words = delta.iter_mut().zip(before).zip(now).take(seen);
+            words.fold(false, |fell, ((delta, before), now)| fell | step(delta, before, *now))
+        };
+        step(&mut self.accepted, &mut before.accepted, now.accepted)
+            | (step(&mut self.emitted, &mut before.emitted, now.emitted) && layout.emitted)
+            | (step(&mut self.drafts, &mut before.drafts, now.drafts) && layout.drafts)
+            | (step(&mut self.draft_tokens, &mut before.draft_tokens, now.draft_tokens) && layout.draft_tokens)
+            | steps(&mut self.accepted_per_position, &mut before.accepted_per_position, &now.accepted_per_position)
+            | steps(&mut self.draft_per_position, &mut before.draft_per_position, &now.draft_per_position)
     }
 
-    fn set_difference(&mut self, now: &Self, before: &Self) {
-        self.accepted = now.accepted.saturating_sub(before.accepted);
-        self.emitted = now.emitted.saturating_sub(before.emitted);
-        self.drafts = now.drafts.saturating_sub(before.drafts);
-        self.draft_tokens = now.draft_tokens.saturating_sub(before.draft_tokens);
-        let subtract = |to: &mut [u64], now: &[u64], before: &[u64]| {
-            for ((to, now), before) in to.iter_mut().zip(now).zip(before) {
-                *to = now.saturating_sub(*before);
-            }
-        };
-        subtract(&mut self.accepted_per_position, &now.accepted_per_position, &before.accepted_per_position);
-        subtract(&mut self.draft_per_position, &now.draft_per_position, &before.draft_per_position);
+    /// How many positions have something in them, given that so many had before.
+    fn positions_seen(&self, before: usize) -> usize {
+        let beyond = |counts: &[u64]| counts.iter().skip(before).fold(0, |all, count| all | count) != 0;
+        if beyond(&self.accepted_per_position) || beyond(&self.draft_per_position) {
+            let end =
+                |counts: &[u64]| counts.iter().rposition(|&count| count > 0).map_or(0, |last| last.saturating_add(1));
+            before.max(end(&self.accepted_per_position)).max(end(&self.draft_per_position))
+        } else {
+            before
+        }
     }
 
     /// Copies the words without a new allocation.

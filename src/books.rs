@@ -144,7 +144,9 @@ impl Engine {
         words.add(if has_drafts { word::STEPS_DRAFTED } else { word::STEPS_PLAIN }, 1);
         if self.hot.opens_books.load(Ordering::Relaxed) || slot.is_taken() {
             let step = self.read_step(&fields, from_source);
-            add_anomalies(&words, step.anomalies);
+            if !step.anomalies.is_empty() {
+                add_anomalies(&words, step.anomalies);
+            }
             drop(words);
             self.tally_in_books(&step, slot, shared);
         } else if has_drafts {
@@ -180,6 +182,11 @@ impl Engine {
         } else if end == End::Early {
             self.end_window_with_drafts(words, now, length);
         }
+    }
+
+    /// Whether the open window has lasted an interval, or has not begun.
+    pub(crate) fn window_is_due(&self, now: u64, shared: &Shared) -> bool {
+        now.wrapping_sub(self.window.start.load(Ordering::Relaxed)) >= shared.interval_ticks
     }
 
     #[cold]

@@ -9,7 +9,7 @@ use crate::collector::Flight;
 use crate::engine::{Engine, Holding};
 use crate::open_steps::Slot;
 use crate::outcome::{Outcome, Reason};
-use crate::published::{Writing, gave, word};
+use crate::published::{Writing, word};
 use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::shared::Shared;
 use crate::source::{Failed, Snapshot, SourceError};
@@ -95,7 +95,7 @@ impl Holding<'_> {
             return Some(Started::NoLonger);
         }
         let overlaps = !attachment.counts_drafts() && self.overlaps(generation, follows_exits);
-        attachment.sample = Sample { tally: self.engine.held.take(), overlaps, follows_exits, ..sample };
+        attachment.sample = Sample { tally: self.engine.held.take(), overlaps, follows_exits, settles: true, ..sample };
         let error = match attachment.start() {
             Ok(()) => {
                 attachment.collector.started(now);
@@ -196,15 +196,19 @@ impl Engine {
         let belongs = attachment.sample.follows_exits
             && slot.visits().ever_entered()
             && attachment.collector.flight().is_some_and(|flight| slot.left_at().before(flight.generation));
-        let mut tally = if belongs { attachment.sample.tally } else { self.held.get() };
-        tally.add(step, &slot.taken());
         if belongs {
-            attachment.sample.tally = tally;
+            attachment.sample.tally.add(step, &slot.taken());
+        } else if slot.is_taken() {
+            let mut held = self.held.get();
+            held.add(step, &slot.taken());
+            self.held.set(&held);
+        } else if step.drafted {
+            self.held.add(step);
         } else {
-            self.held.set(&tally);
+            self.held.see_num_spec_tokens(step.num_spec_tokens);
         }
         if attachment.on_host {
-            self.read_host(&mut books, shared, false);
+            self.read_host(&mut books, shared, Some(slot), false);
         }
     }
 
@@ -214,15 +218,31 @@ impl Engine {
     }
 
     /// Reads a source whose counters are on the host, and publishes what they say.
-    pub(crate) fn read_host(&self, books: &mut Books, shared: &Shared, by_flush: bool) -> Option<SourceError> {
+    ///
+    /// `closing` is the step that is being accounted for.
+    pub(crate) fn read_host(
+        &self,
+        books: &mut Books,
+        shared: &Shared,
+        closing: Option<&Slot>,
+        by_flush: bool,
+    ) -> Option<SourceError> {
         let attachment = books.attachment.as_mut()?;
         let now = shared.ticks.now();
         match attachment.poll() {
             Ok(Snapshot::Landed) => {
-                let overlaps = !attachment.counts_drafts()
-                    && shared.steps.of_engine(self.index).filter(|(_, slot)| slot.visits().ever_entered()).count() > 1;
-                attachment.sample = Sample { tally: self.held.take(), overlaps, by_flush, ..Sample::default() };
-                self.publish_sample(books, now, shared);
+                let is_due = by_flush || self.window_is_due(now, shared);
+                if is_due || !attachment.is_unchanged() || self.held.has_drafts() {
+                    let alone = || !self.is_under_way(closing, shared);
+                    attachment.sample = Sample {
+                        tally: self.held.take(),
+                        overlaps: !attachment.counts_drafts() && !alone(),
+                        settles: is_due && alone(),
+                        by_flush,
+                        ..Sample::default()
+                    };
+                    self.publish_sample(books, now, shared);
+                }
                 None
             }
             Ok(Snapshot::Pending) => Some(SourceError::Failed(Failed::Timeout)),
@@ -236,10 +256,18 @@ impl Engine {
         }
     }
 
+    /// Whether a step other than `closing` has been entered and is not accounted for.
+    pub(crate) fn is_under_way(&self, closing: Option<&Slot>, shared: &Shared) -> bool {
+        let others = shared.steps.of_engine(self.index).map(|(_, slot)| slot);
+        others
+            .filter(|slot| !closing.is_some_and(|closing| std::ptr::eq(*slot, closing)))
+            .any(|slot| slot.visits().ever_entered())
+    }
+
     /// Publishes a sample that has landed: each quantity from the source if it counts it, else from the fields.
     fn publish_sample(&self, books: &mut Books, now: u64, shared: &Shared) {
         let Books { attachment: Some(attachment), sample: totals, .. } = books else { return };
-        let Sample { tally, overlaps, by_flush, .. } = std::mem::take(&mut attachment.sample);
+        let Sample { tally, overlaps, settles, by_flush, .. } = std::mem::take(&mut attachment.sample);
         let own = attachment.layout().quantities();
         let counts_drafts = attachment.counts_drafts();
         let Delta { amounts: counted, accepted_per_position, draft_per_position, restarted } = attachment.take_delta();
@@ -248,21 +276,10 @@ impl Engine {
         if words.add_positions(accepted_per_position, draft_per_position) {
             add_anomaly(&words, Anomaly::PositionOverBound, 1);
         }
-        words.raise(word::POSITIONS, positions(accepted_per_position).max(positions(draft_per_position)));
-        let layout = attachment.layout();
-        let bit = |condition: bool, bit: u64| if condition { bit } else { 0 };
-        words.set_bits(
-            word::GAVE,
-            bit(layout.accepted_positions > 0, gave::ACCEPTED_PER_POSITION)
-                | bit(layout.draft_positions > 0, gave::DRAFT_PER_POSITION),
-        );
+        words.raise(word::POSITIONS, accepted_per_position.len().max(draft_per_position.len()) as u64);
 
         let chosen =
-            Amounts::from_fn(
-                |quantity| {
-                    if own.has(quantity) { counted.get(quantity) } else { tally.amounts.get(quantity) }
-                },
-            );
+            Amounts::from_fn(|quantity| if own.has(quantity) { &counted } else { &tally.amounts }.get(quantity));
         attachment.owed.add(&chosen);
         let due = if overlaps { self.at_most_possible(&attachment.owed) } else { attachment.owed };
         attachment.owed = attachment.owed.minus(&due);
@@ -285,11 +302,15 @@ impl Engine {
             add_anomaly(&words, Anomaly::Overlap, 1);
             return;
         }
-        self.compare(attachment, own, &words);
+        if settles {
+            self.compare(attachment, own, &words);
+        }
         words.set(word::LAST_SAMPLE, now);
         self.turn_window(&words, now, shared, if by_flush { End::Early } else { End::OnTime });
         drop(words);
-        self.read_totals(totals);
+        if !attachment.on_host {
+            self.read_totals(totals);
+        }
     }
 
     /// What of the amounts can be published without showing more accepted or emitted than the drafts allow: in a sample
@@ -408,10 +429,4 @@ impl Engine {
         words.set(word::SOURCE_STATE, state);
         words.set(word::IN_FLIGHT_SINCE, flight.map_or(NEVER, |flight| flight.started));
     }
-}
-
-/// How many positions have something in them.
-fn positions(counts: &[u64]) -> u64 {
-    let last = counts.iter().rposition(|&count| count > 0);
-    last.map_or(0, |last| (last as u64).saturating_add(1))
 }

@@ -70,7 +70,11 @@ impl Handle {
         engine.hot.from_source.store(attachment.layout().quantities().bits(), Ordering::Relaxed);
         engine.show(&attachment, &self.shared);
         engine.begin_window(now);
-        engine.published.write().set(word::LAST_SAMPLE, now);
+        {
+            let words = engine.published.write();
+            words.set(word::LAST_SAMPLE, now);
+            words.set_bits(word::GAVE, attachment.layout().given());
+        }
         books.base = engine.totals();
         books.sample = books.base.clone();
         books.attachment = Some(attachment);
@@ -132,7 +136,11 @@ impl Handle {
         let Some(holding) = self.hold(engine, PATIENCE) else { return };
         if let Some(mut books) = engine.books() {
             let totals = engine.totals();
-            books.base = if engine.hot.quantities_of_source().is_empty() { totals } else { books.sample.clone() };
+            let by_sample = books
+                .attachment
+                .as_ref()
+                .is_some_and(|attachment| !attachment.on_host && !attachment.collector.is_dead());
+            books.base = if by_sample { books.sample.clone() } else { totals };
             if let Some(flight) = books.attachment.as_ref().and_then(|attachment| attachment.collector.flight()) {
                 engine.hot.void.store(flight.generation, Ordering::SeqCst);
             }
@@ -148,7 +156,9 @@ impl Handle {
         let holding = self.hold(engine, PATIENCE)?;
         let books = engine.books()?;
         let metrics = match &books.attachment {
-            Some(attachment) if !attachment.collector.is_dead() => books.sample.minus(&books.base),
+            Some(attachment) if !attachment.on_host && !attachment.collector.is_dead() => {
+                books.sample.minus(&books.base)
+            }
             _ => engine.totals().minus(&books.base),
         };
         drop(books);
@@ -259,11 +269,10 @@ impl Flush<'_> {
     fn go_on(&mut self, shared: &Shared) -> Progress {
         let Some(holding) = self.engine.try_hold(shared) else { return Progress::Waiting(FlushFailure::Busy) };
         let now = shared.ticks.now();
-        let under_way = || shared.steps.of_engine(self.engine.index).any(|(_, slot)| slot.visits().ever_entered());
         holding.poll_copy(now, true);
         let Some(mut books) = self.engine.books() else { return Progress::Waiting(FlushFailure::Busy) };
         let Some(attachment) = books.attachment.as_mut() else {
-            if under_way() {
+            if self.engine.is_under_way(None, shared) {
                 return Progress::Waiting(FlushFailure::Busy);
             }
             self.engine.turn_window(&self.engine.published.write(), now, shared, End::Early);
@@ -272,11 +281,11 @@ impl Flush<'_> {
         if attachment.collector.is_dead() {
             return Progress::Failed(FlushFailure::Dead);
         }
-        if !attachment.counts_drafts() && under_way() {
+        if !attachment.counts_drafts() && self.engine.is_under_way(None, shared) {
             return Progress::Waiting(FlushFailure::Busy);
         }
         if attachment.on_host {
-            return match self.engine.read_host(&mut books, shared, true) {
+            return match self.engine.read_host(&mut books, shared, None, true) {
                 None => Progress::Done,
                 Some(error) => waiting_or_failed(error),
             };

@@ -1,9 +1,9 @@
 //! The source for engines that count on the CPU.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::published::{Published, Reading, word};
-use crate::quantity::Quantity;
+use crate::sequence::Sequence;
 use crate::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
 
 /// Counters in host memory, fed draft by draft.
@@ -17,9 +17,20 @@ use crate::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
 /// assert!(!counters.record_draft(4, 5, 5), "more accepted than drafted");
 /// ```
 #[derive(Debug)]
-pub struct HostCounters {
-    block: Arc<Published>,
-    positions: usize,
+pub struct HostCounters(Arc<Block>);
+
+/// What is counted, and read by the source.
+#[derive(Debug, Default)]
+struct Block {
+    sequence: Sequence,
+    drafts: AtomicU64,
+    draft_tokens: AtomicU64,
+    accepted: AtomicU64,
+    emitted: AtomicU64,
+    accepted_per_position: Box<[AtomicU64]>,
+    draft_per_position: Box<[AtomicU64]>,
+    /// Positions that have been drafted: beyond them all is zero.
+    seen: AtomicUsize,
 }
 
 impl HostCounters {
@@ -34,15 +45,15 @@ impl HostCounters {
     /// Zeros, with as many draft positions. What is drafted beyond them is in the totals all the same.
     #[must_use]
     pub fn with_positions(positions: usize) -> Self {
-        Self { block: Arc::new(Published::new(positions)), positions }
+        let zeros = || (0..positions).map(|_| AtomicU64::new(0)).collect();
+        Self(Arc::new(Block { accepted_per_position: zeros(), draft_per_position: zeros(), ..Block::default() }))
     }
 
     /// One sequence's draft was verified: tokens drafted, the accepted prefix, and tokens emitted (the target model's
     /// own included). A draft of 0 tokens is none.
     ///
     /// A draft that contradicts itself (more accepted than drafted, or more emitted than drafted plus one) is not
-    /// counted at all, and false is returned: often the target model's own token has been counted as accepted. The
-    /// fields of its step, where they give the same numbers, are counted as an anomaly by the layer.
+    /// counted at all, and false is returned: often the target model's own token has been counted as accepted.
     pub fn record_draft(&mut self, drafted: u32, accepted: u32, emitted: u32) -> bool {
         if drafted == 0 {
             return true;
@@ -50,24 +61,24 @@ impl HostCounters {
         if accepted > drafted || emitted > drafted.saturating_add(1) {
             return false;
         }
-        let words = self.block.write();
-        for (quantity, amount) in [
-            (Quantity::Drafts, 1),
-            (Quantity::DraftTokens, drafted),
-            (Quantity::Accepted, accepted),
-            (Quantity::Emitted, emitted),
-        ] {
-            words.add(word::TOTALS.wrapping_add(quantity as usize), amount.into());
+        let block = &*self.0;
+        let _open = block.sequence.open();
+        add(&block.drafts, 1);
+        add(&block.draft_tokens, drafted.into());
+        add(&block.accepted, accepted.into());
+        add(&block.emitted, emitted.into());
+        block.draft_per_position.iter().take(drafted as usize).for_each(|tokens| add(tokens, 1));
+        block.accepted_per_position.iter().take(accepted as usize).for_each(|tokens| add(tokens, 1));
+        if block.seen.load(Ordering::Relaxed) < drafted as usize {
+            block.seen.store(drafted as usize, Ordering::Relaxed);
         }
-        words.add_to_positions(accepted as usize, drafted as usize);
         true
     }
 
     /// The source to attach to an engine.
     #[must_use]
     pub fn source(&self) -> HostSource {
-        let (into, scratch) = (self.block.blank(), self.block.blank());
-        HostSource { block: Arc::clone(&self.block), positions: self.positions, reading: into, scratch }
+        HostSource { block: Arc::clone(&self.0), scratch: Counters::for_layout(self.0.layout()) }
     }
 }
 
@@ -77,23 +88,46 @@ impl Default for HostCounters {
     }
 }
 
-/// The reading side of [`HostCounters`].
-#[derive(Debug)]
-pub struct HostSource {
-    block: Arc<Published>,
-    positions: usize,
-    reading: Reading,
-    scratch: Reading,
-}
-
-impl CounterSource for HostSource {
+impl Block {
     fn layout(&self) -> Layout {
         Layout::accepted()
             .with_emitted()
             .with_drafts()
             .with_draft_tokens()
-            .with_accepted_positions(self.positions)
-            .with_draft_positions(self.positions)
+            .with_accepted_positions(self.accepted_per_position.len())
+            .with_draft_positions(self.draft_per_position.len())
+    }
+
+    fn copy_to(&self, counters: &mut Counters) {
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        counters.drafts = load(&self.drafts);
+        counters.draft_tokens = load(&self.draft_tokens);
+        counters.accepted = load(&self.accepted);
+        counters.emitted = load(&self.emitted);
+        let seen = self.seen.load(Ordering::Relaxed);
+        let copy = |to: &mut [u64], from: &[AtomicU64]| {
+            to.iter_mut().zip(from).take(seen).for_each(|(to, from)| *to = load(from));
+        };
+        copy(&mut counters.accepted_per_position, &self.accepted_per_position);
+        copy(&mut counters.draft_per_position, &self.draft_per_position);
+    }
+}
+
+fn add(total: &AtomicU64, amount: u64) {
+    total.store(total.load(Ordering::Relaxed).saturating_add(amount), Ordering::Relaxed);
+}
+
+/// The reading side of [`HostCounters`].
+#[derive(Debug)]
+pub struct HostSource {
+    block: Arc<Block>,
+    /// Where a copy goes until it is known to be whole.
+    scratch: Counters,
+}
+
+impl CounterSource for HostSource {
+    fn layout(&self) -> Layout {
+        self.block.layout()
     }
 
     fn start(&mut self) -> Result<(), SourceError> {
@@ -101,18 +135,11 @@ impl CounterSource for HostSource {
     }
 
     fn poll(&mut self, counters: &mut Counters) -> Result<Snapshot, SourceError> {
-        if !self.block.read(&mut self.reading, &mut self.scratch) {
+        let Self { block, scratch } = self;
+        if !block.sequence.read(|| block.copy_to(scratch)) {
             return Ok(Snapshot::Pending);
         }
-        let [drafts, draft_tokens, accepted, emitted] =
-            Quantity::ALL.map(|quantity| self.reading.words[word::TOTALS.wrapping_add(quantity as usize)]);
-        counters.drafts = drafts;
-        counters.draft_tokens = draft_tokens;
-        counters.accepted = accepted;
-        counters.emitted = emitted;
-        let copy = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-        copy(&mut counters.accepted_per_position, &self.reading.accepted_per_position);
-        copy(&mut counters.draft_per_position, &self.reading.draft_per_position);
+        std::mem::swap(scratch, counters);
         Ok(Snapshot::Landed)
     }
 

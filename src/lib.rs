@@ -49,6 +49,7 @@ mod open_steps;
 mod outcome;
 mod published;
 mod quantity;
+mod sequence;
 mod shared;
 pub mod source;
 mod step;

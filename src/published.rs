@@ -1,10 +1,11 @@
-//! The seqlock between the engine's thread and the readers: one writer at a time, any number of readers, nobody waits.
+//! An engine's numbers, written on its thread and read on others', all of one instant.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::anomaly::Anomaly;
 use crate::outcome::{Outcome, Reason};
 use crate::quantity::Quantity;
+use crate::sequence::{Open, Sequence};
 use crate::ticks::NEVER;
 
 /// Where each number of an engine is among its published words.
@@ -55,8 +56,7 @@ pub(crate) mod gave {
 /// An engine's numbers, as the readers see them.
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// Odd while the words change.
-    sequence: AtomicU64,
+    sequence: Sequence,
     words: [AtomicU64; word::COUNT],
     accepted_per_position: Box<[AtomicU64]>,
     draft_per_position: Box<[AtomicU64]>,
@@ -71,12 +71,9 @@ pub(crate) struct Reading {
 }
 
 impl Published {
-    /// How often a reader tries before it keeps what it had: a writer that is off its processor is not waited for.
-    const TRIES: usize = 128;
-
     pub(crate) fn new(positions: usize) -> Self {
         let published = Self {
-            sequence: AtomicU64::new(0),
+            sequence: Sequence::default(),
             words: [const { AtomicU64::new(0) }; word::COUNT],
             accepted_per_position: (0..positions).map(|_| AtomicU64::new(0)).collect(),
             draft_per_position: (0..positions).map(|_| AtomicU64::new(0)).collect(),
@@ -89,10 +86,7 @@ impl Published {
     /// Opens the words for a change. The caller holds the engine's baton, so there is one writer.
     #[inline]
     pub(crate) fn write(&self) -> Writing<'_> {
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
-        fence(Ordering::Release);
-        Writing { published: self, closes_with: sequence.wrapping_add(2) }
+        Writing { published: self, _open: self.sequence.open() }
     }
 
     /// A word, for whoever holds the engine's baton.
@@ -103,21 +97,15 @@ impl Published {
 
     /// Copies all words of one instant to `into`; false, and nothing is copied, if there was no quiet moment.
     pub(crate) fn read(&self, into: &mut Reading, scratch: &mut Reading) -> bool {
-        for _ in 0..Self::TRIES {
-            let before = self.sequence.load(Ordering::Acquire);
-            if before.is_multiple_of(2) {
-                copy(&self.words, &mut scratch.words);
-                copy(&self.accepted_per_position, &mut scratch.accepted_per_position);
-                copy(&self.draft_per_position, &mut scratch.draft_per_position);
-                fence(Ordering::Acquire);
-                if self.sequence.load(Ordering::Relaxed) == before {
-                    std::mem::swap(into, scratch);
-                    return true;
-                }
-            }
-            std::hint::spin_loop();
+        let read = self.sequence.read(|| {
+            copy(&self.words, &mut scratch.words);
+            copy(&self.accepted_per_position, &mut scratch.accepted_per_position);
+            copy(&self.draft_per_position, &mut scratch.draft_per_position);
+        });
+        if read {
+            std::mem::swap(into, scratch);
         }
-        false
+        read
     }
 
     /// All zeros, with room for as many positions.
@@ -145,7 +133,7 @@ fn copy(from: &[AtomicU64], to: &mut [u64]) {
 #[derive(Debug)]
 pub(crate) struct Writing<'a> {
     published: &'a Published,
-    closes_with: u64,
+    _open: Open<'a>,
 }
 
 impl Writing<'_> {
@@ -171,17 +159,6 @@ impl Writing<'_> {
         self.set(word, self.published.get(word) | bits);
     }
 
-    /// Adds one draft: a token at each position before `drafted`, accepted before `accepted`.
-    pub(crate) fn add_to_positions(&self, accepted: usize, drafted: usize) {
-        let add = |totals: &[AtomicU64], tokens: usize| {
-            for total in totals.iter().take(tokens) {
-                total.store(total.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
-            }
-        };
-        add(&self.published.accepted_per_position, accepted);
-        add(&self.published.draft_per_position, drafted);
-    }
-
     /// Adds what was counted per position; true if some lay beyond the positions that are exported.
     pub(crate) fn add_positions(&self, accepted: &[u64], draft: &[u64]) -> bool {
         add(&self.published.accepted_per_position, accepted) | add(&self.published.draft_per_position, draft)
@@ -195,11 +172,4 @@ fn add(totals: &[AtomicU64], amounts: &[u64]) -> bool {
         }
     }
     amounts.iter().skip(totals.len()).any(|&amount| amount > 0)
-}
-
-impl Drop for Writing<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.published.sequence.store(self.closes_with, Ordering::Release);
-    }
 }

@@ -93,6 +93,10 @@ impl HeldTally {
         }
     }
 
+    pub(crate) fn has_drafts(&self) -> bool {
+        self.drafted.load(Ordering::Relaxed) > 0
+    }
+
     pub(crate) fn get(&self) -> Tally {
         let flags = self.flags.load(Ordering::Relaxed);
         Tally {
