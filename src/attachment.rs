@@ -35,6 +35,8 @@ pub(crate) struct Sample {
     pub(crate) tally: Tally,
     /// It was started while another step was under way.
     pub(crate) overlaps: bool,
+    /// It has taken the fields of steps that did not close in time: the drafts may be behind the source.
+    pub(crate) has_taken: bool,
     /// Steps that were left when it started belong to it, closed or not.
     pub(crate) follows_exits: bool,
     /// No other step is under way, so that the source and the fields can be compared.

@@ -147,6 +147,7 @@ impl Holding<'_> {
             if slot.take(&step.amounts) {
                 attachment.sample.tally.add(&step, &Amounts::default());
             }
+            attachment.sample.has_taken = true;
         }
     }
 
@@ -267,7 +268,7 @@ impl Engine {
     /// Publishes a sample that has landed: each quantity from the source if it counts it, else from the fields.
     fn publish_sample(&self, books: &mut Books, now: u64, shared: &Shared) {
         let Books { attachment: Some(attachment), sample: totals, .. } = books else { return };
-        let Sample { tally, overlaps, settles, by_flush, .. } = std::mem::take(&mut attachment.sample);
+        let Sample { tally, overlaps, has_taken, settles, by_flush, .. } = std::mem::take(&mut attachment.sample);
         let own = attachment.layout().quantities();
         let counts_drafts = attachment.counts_drafts();
         let Delta { amounts: counted, accepted_per_position, draft_per_position, restarted } = attachment.take_delta();
@@ -281,7 +282,7 @@ impl Engine {
         let chosen =
             Amounts::from_fn(|quantity| if own.has(quantity) { &counted } else { &tally.amounts }.get(quantity));
         attachment.owed.add(&chosen);
-        let due = if overlaps { self.at_most_possible(&attachment.owed) } else { attachment.owed };
+        let due = if overlaps || has_taken { self.at_most_possible(&attachment.owed) } else { attachment.owed };
         attachment.owed = attachment.owed.minus(&due);
         let given = if tally.drafted > 0 { Quantities::ALL.without(tally.missing) } else { Quantities::NONE };
         self.add_amounts(&words, &due, own.with(given));
@@ -313,8 +314,8 @@ impl Engine {
         }
     }
 
-    /// What of the amounts can be published without showing more accepted or emitted than the drafts allow: in a sample
-    /// with a mark, the source is ahead of the drafts.
+    /// What of the amounts can be published without showing more accepted or emitted than the drafts allow: the source
+    /// can be ahead of drafts that the host counts. The rest is due with a later sample.
     fn at_most_possible(&self, owed: &Amounts) -> Amounts {
         let mut after = self.published_amounts();
         after.add(owed);

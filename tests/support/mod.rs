@@ -100,6 +100,11 @@ impl Device {
         self.0.lock().unwrap().polls_until_landed = polls;
     }
 
+    /// A copy in flight lands at the next poll.
+    pub fn land(&self) {
+        self.0.lock().unwrap().left = 0;
+    }
+
     pub fn fail_with(&self, error: Option<SourceError>) {
         self.0.lock().unwrap().fails = error;
     }
