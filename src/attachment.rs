@@ -51,6 +51,8 @@ pub(crate) struct Delta<'a> {
     pub(crate) amounts: Amounts,
     pub(crate) accepted_per_position: &'a [u64],
     pub(crate) draft_per_position: &'a [u64],
+    /// Drafts that contradict themselves: more accepted, more emitted than there can be.
+    pub(crate) contradictory: [u64; 2],
     /// A word had fallen: these are the words themselves.
     pub(crate) restarted: bool,
 }
@@ -106,13 +108,17 @@ impl Attachment {
             amounts: self.layout.amounts(&self.delta),
             accepted_per_position: first(&self.delta.accepted_per_position, self.seen),
             draft_per_position: first(&self.delta.draft_per_position, self.seen),
+            contradictory: [self.delta.accepted_exceeds_draft, self.delta.emitted_exceeds_possible],
             restarted,
         }
     }
 
     /// Whether the source has counted nothing since the last sample, as far as its drafts tell.
     pub(crate) fn is_unchanged(&self) -> bool {
-        self.counts_drafts() && self.layout.draft_tokens && self.now.draft_tokens == self.last.draft_tokens
+        let told = |counters: &Counters| {
+            [counters.draft_tokens, counters.accepted_exceeds_draft, counters.emitted_exceeds_possible]
+        };
+        self.counts_drafts() && self.layout.draft_tokens && told(&self.now) == told(&self.last)
     }
 
     /// Whether a copy is on its way, or something was counted that no sample holds; `held` are the steps that wait.
@@ -198,6 +204,8 @@ impl Counters {
             | (step(&mut self.draft_tokens, &mut before.draft_tokens, now.draft_tokens) && layout.draft_tokens)
             | steps(&mut self.accepted_per_position, &mut before.accepted_per_position, &now.accepted_per_position)
             | steps(&mut self.draft_per_position, &mut before.draft_per_position, &now.draft_per_position)
+            | step(&mut self.accepted_exceeds_draft, &mut before.accepted_exceeds_draft, now.accepted_exceeds_draft)
+            | step(&mut self.emitted_exceeds_possible, &mut before.emitted_exceeds_possible, now.emitted_exceeds_possible)
     }
 
     /// How many positions have something in them, given that so many had before.
@@ -218,6 +226,8 @@ impl Counters {
         self.emitted = other.emitted;
         self.drafts = other.drafts;
         self.draft_tokens = other.draft_tokens;
+        self.accepted_exceeds_draft = other.accepted_exceeds_draft;
+        self.emitted_exceeds_possible = other.emitted_exceeds_possible;
         let copy = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
         copy(&mut self.accepted_per_position, &other.accepted_per_position);
         copy(&mut self.draft_per_position, &other.draft_per_position);

@@ -271,12 +271,16 @@ impl Engine {
         let Sample { tally, overlaps, has_taken, settles, by_flush, .. } = std::mem::take(&mut attachment.sample);
         let own = attachment.layout().quantities();
         let counts_drafts = attachment.counts_drafts();
-        let Delta { amounts: counted, accepted_per_position, draft_per_position, restarted } = attachment.take_delta();
+        let Delta { amounts: counted, accepted_per_position, draft_per_position, contradictory, restarted } =
+            attachment.take_delta();
         let words = self.published.write();
 
         if words.add_positions(accepted_per_position, draft_per_position) {
             add_anomaly(&words, Anomaly::PositionOverBound, 1);
         }
+        let [accepted_exceeds_draft, emitted_exceeds_possible] = contradictory;
+        add_anomaly(&words, Anomaly::AcceptedExceedsDraft, accepted_exceeds_draft);
+        add_anomaly(&words, Anomaly::EmittedExceedsPossible, emitted_exceeds_possible);
         words.raise(word::POSITIONS, accepted_per_position.len().max(draft_per_position.len()) as u64);
 
         let chosen =

@@ -388,6 +388,22 @@ pub struct Status {
     pub source: SourceState,
 }
 
+/// One line for a log or a health page.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.steps, self.open_steps) {
+            (0, 0) => f.write_str("no step has reached the layer: does a filter on the whole stack hide its spans?")?,
+            (0, open) => write!(f, "no step has closed, {open} open: is each the child of the last?")?,
+            (steps, open) => write!(f, "{steps} steps closed, {open} open")?,
+        }
+        write!(f, "; {}", self.source)?;
+        match self.last_sample_age {
+            Some(age) => write!(f, ", last sample {:.1} s ago", age.as_secs_f64()),
+            None => Ok(()),
+        }
+    }
+}
+
 /// What an engine's source is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -405,6 +421,19 @@ pub enum SourceState {
     BackingOff,
     /// It will not be tried again.
     Dead,
+}
+
+impl fmt::Display for SourceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("no source, the fields count"),
+            Self::OnHost => f.write_str("source on the host"),
+            Self::Idle => f.write_str("source idle"),
+            Self::InFlight(age) => write!(f, "a copy in flight for {:.1} s", age.as_secs_f64()),
+            Self::BackingOff => f.write_str("source failed, will be tried again"),
+            Self::Dead => f.write_str("source dead, the fields count"),
+        }
+    }
 }
 
 /// Why an engine could not be described.

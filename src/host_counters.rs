@@ -27,6 +27,8 @@ struct Block {
     draft_tokens: AtomicU64,
     accepted: AtomicU64,
     emitted: AtomicU64,
+    accepted_exceeds_draft: AtomicU64,
+    emitted_exceeds_possible: AtomicU64,
     accepted_per_position: Box<[AtomicU64]>,
     draft_per_position: Box<[AtomicU64]>,
     /// Positions that have been drafted: beyond them all is zero.
@@ -52,17 +54,22 @@ impl HostCounters {
     /// One sequence's draft was verified: tokens drafted, the accepted prefix, and tokens emitted (the target model's
     /// own included). A draft of 0 tokens is none.
     ///
-    /// A draft that contradicts itself (more accepted than drafted, or more emitted than drafted plus one) is not
-    /// counted at all, and false is returned: often the target model's own token has been counted as accepted.
+    /// A draft that contradicts itself (more accepted than drafted, or more emitted than drafted plus one) is an anomaly
+    /// and nothing else, and false is returned: often the target model's own token has been counted as accepted.
     pub fn record_draft(&mut self, drafted: u32, accepted: u32, emitted: u32) -> bool {
         if drafted == 0 {
             return true;
         }
-        if accepted > drafted || emitted > drafted.saturating_add(1) {
-            return false;
-        }
         let block = &*self.0;
         let _open = block.sequence.open();
+        if accepted > drafted {
+            add(&block.accepted_exceeds_draft, 1);
+            return false;
+        }
+        if emitted > drafted.saturating_add(1) {
+            add(&block.emitted_exceeds_possible, 1);
+            return false;
+        }
         add(&block.drafts, 1);
         add(&block.draft_tokens, drafted.into());
         add(&block.accepted, accepted.into());
@@ -104,6 +111,8 @@ impl Block {
         counters.draft_tokens = load(&self.draft_tokens);
         counters.accepted = load(&self.accepted);
         counters.emitted = load(&self.emitted);
+        counters.accepted_exceeds_draft = load(&self.accepted_exceeds_draft);
+        counters.emitted_exceeds_possible = load(&self.emitted_exceeds_possible);
         let seen = self.seen.load(Ordering::Relaxed);
         let copy = |to: &mut [u64], from: &[AtomicU64]| {
             to.iter_mut().zip(from).take(seen).for_each(|(to, from)| *to = load(from));

@@ -71,6 +71,6 @@ pub use totals::{EngineTotals, Totals};
 /// What the macros need.
 #[doc(hidden)]
 pub mod __private {
-    pub use tracing::field::Empty;
+    pub use tracing::field::{Empty, debug, display};
     pub use tracing::info_span;
 }

@@ -135,6 +135,10 @@ pub struct Counters {
     pub accepted_per_position: Box<[u64]>,
     /// Draft tokens by draft position.
     pub draft_per_position: Box<[u64]>,
+    /// Drafts that are in none of the other words, since more was accepted than drafted: an anomaly each.
+    pub accepted_exceeds_draft: u64,
+    /// Drafts that are in none of the other words, since more was emitted than drafted plus one: an anomaly each.
+    pub emitted_exceeds_possible: u64,
 }
 
 impl Counters {

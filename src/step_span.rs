@@ -15,15 +15,45 @@
 /// ```
 ///
 /// The fields are `num_spec_tokens`, `num_drafts`, `num_draft_tokens`, `num_accepted_tokens`, `num_emitted_tokens`,
-/// `num_discarded_draft_tokens`, `num_sequences`, `num_tokens`, `engine` and `rank`; another name does not compile.
+/// `num_discarded_draft_tokens`, `num_sequences`, `num_tokens`, `engine` and `rank`; another name does not compile. As
+/// in `tracing`'s own macros a value may be written by its `Display` (`engine = %name`) or `Debug` (`engine = ?name`),
+/// a variable of a field's name needs no value (`step_span!(num_drafts)`), and a parent may come first
+/// (`step_span!(parent: &request, num_drafts = 4)`, `parent: None`).
 ///
 /// A guard that is kept while the next one is made (`self.guard = Some(span.entered())`) makes each step the child of
 /// the last, and none ever closes: drop the old guard first.
 #[macro_export]
 macro_rules! step_span {
-    ($($field:ident = $value:expr),* $(,)?) => {{
+    (parent: $parent:expr $(, $($fields:tt)*)?) => {
+        $crate::__step_span!(@read [parent: $parent,] [] $($($fields)*)?)
+    };
+    ($($fields:tt)*) => { $crate::__step_span!(@read [] [] $($fields)*) };
+}
+
+/// Reads the fields one by one into `name = value` pairs, then makes the span of them.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __step_span {
+    (@read $parent:tt [$($read:tt)*] $field:ident = %$value:expr $(, $($rest:tt)*)?) => {
+        $crate::__step_span!(
+            @read $parent [$($read)* , $field = $crate::__private::display(&$value)] $($($rest)*)?
+        )
+    };
+    (@read $parent:tt [$($read:tt)*] $field:ident = ?$value:expr $(, $($rest:tt)*)?) => {
+        $crate::__step_span!(
+            @read $parent [$($read)* , $field = $crate::__private::debug(&$value)] $($($rest)*)?
+        )
+    };
+    (@read $parent:tt [$($read:tt)*] $field:ident = $value:expr $(, $($rest:tt)*)?) => {
+        $crate::__step_span!(@read $parent [$($read)* , $field = $value] $($($rest)*)?)
+    };
+    (@read $parent:tt [$($read:tt)*] $field:ident $(, $($rest:tt)*)?) => {
+        $crate::__step_span!(@read $parent [$($read)* , $field = $field] $($($rest)*)?)
+    };
+    (@read [$($parent:tt)*] [$(, $field:ident = $value:expr)*]) => {{
         $($crate::__step_field!(@known $field);)*
         $crate::__private::info_span!(
+            $($parent)*
             "spec_decode_step",
             num_spec_tokens = $crate::__step_field!(num_spec_tokens $(, $field = $value)*),
             num_drafts = $crate::__step_field!(num_drafts $(, $field = $value)*),

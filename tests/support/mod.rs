@@ -68,6 +68,33 @@ pub fn of_engine(name: &str) -> String {
     format!("spec_decode.{name}{{spec_decode.engine=0}}")
 }
 
+/// The point of this anomaly of engine 0.
+pub fn anomaly(kind: &str) -> String {
+    format!("spec_decode.anomalies{{spec_decode.anomaly.type={kind},spec_decode.engine=0}}")
+}
+
+/// Ends the process if the test has not ended by itself: what would be a deadlock becomes a failure.
+pub struct Watchdog(Option<std::sync::mpsc::Sender<()>>);
+
+impl Watchdog {
+    pub fn of(limit: Duration) -> Self {
+        let (end, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(limit) {
+                eprintln!("no end after {limit:?}: a deadlock");
+                std::process::abort();
+            }
+        });
+        Self(Some(end))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.0.take();
+    }
+}
+
 /// A source whose counters and answers are set by the test.
 #[derive(Clone, Default)]
 pub struct Device(Arc<Mutex<DeviceState>>);
