@@ -205,7 +205,11 @@ impl Counters {
             | steps(&mut self.accepted_per_position, &mut before.accepted_per_position, &now.accepted_per_position)
             | steps(&mut self.draft_per_position, &mut before.draft_per_position, &now.draft_per_position)
             | step(&mut self.accepted_exceeds_draft, &mut before.accepted_exceeds_draft, now.accepted_exceeds_draft)
-            | step(&mut self.emitted_exceeds_possible, &mut before.emitted_exceeds_possible, now.emitted_exceeds_possible)
+            | step(
+                &mut self.emitted_exceeds_possible,
+                &mut before.emitted_exceeds_possible,
+                now.emitted_exceeds_possible,
+            )
     }
 
     /// How many positions have something in them, given that so many had before.

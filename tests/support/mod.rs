@@ -14,43 +14,70 @@ use tracing_spec_decode::source::{CounterSource, Counters, Layout, Snapshot, Sou
 /// A provider whose exports can be read.
 pub struct Exported {
     pub provider: SdkMeterProvider,
-    exporter: InMemoryMetricExporter,
+    exporters: Vec<InMemoryMetricExporter>,
 }
 
+/// What one reader got: every point by `name{attribute=value,...}`, attributes sorted.
+pub type Points = BTreeMap<String, f64>;
+
 impl Exported {
-    pub fn new(temporality: Temporality) -> Self {
-        let exporter = InMemoryMetricExporterBuilder::new().with_temporality(temporality).build();
-        let reader = PeriodicReader::builder(exporter.clone()).with_interval(Duration::from_secs(3600)).build();
-        Self { provider: SdkMeterProvider::builder().with_reader(reader).build(), exporter }
+    /// A reader of each temporality.
+    pub fn new(temporalities: &[Temporality]) -> Self {
+        let mut provider = SdkMeterProvider::builder();
+        let mut exporters = Vec::new();
+        for &temporality in temporalities {
+            let exporter = InMemoryMetricExporterBuilder::new().with_temporality(temporality).build();
+            let reader = PeriodicReader::builder(exporter.clone()).with_interval(Duration::from_secs(3600)).build();
+            provider = provider.with_reader(reader);
+            exporters.push(exporter);
+        }
+        Self { provider: provider.build(), exporters }
     }
 
     pub fn cumulative() -> Self {
-        Self::new(Temporality::Cumulative)
+        Self::new(&[Temporality::Cumulative])
     }
 
-    /// One collection: every point by `name{attribute=value,...}`, attributes sorted.
-    pub fn collect(&self) -> BTreeMap<String, f64> {
-        self.exporter.reset();
+    /// One collection.
+    pub fn collect(&self) -> Points {
+        self.collect_each().swap_remove(0)
+    }
+
+    /// One collection of each reader, in the order in which they were asked for.
+    pub fn collect_each(&self) -> Vec<Points> {
+        self.exporters.iter().for_each(InMemoryMetricExporter::reset);
         self.provider.force_flush().unwrap();
-        let mut points = BTreeMap::new();
-        for resource in self.exporter.get_finished_metrics().unwrap() {
-            add_points(&resource, &mut points);
-        }
-        points
+        self.exported()
+    }
+
+    /// What each reader has exported since the last collection.
+    pub fn exported(&self) -> Vec<Points> {
+        let exported = self.exporters.iter().map(|exporter| exporter.get_finished_metrics().unwrap());
+        exported
+            .map(|resources| {
+                let mut points = Points::new();
+                resources.iter().for_each(|resource| add_points(resource, &mut points));
+                points
+            })
+            .collect()
     }
 }
 
-fn add_points(resource: &ResourceMetrics, points: &mut BTreeMap<String, f64>) {
-    for metric in resource.scope_metrics().flat_map(|scope| scope.metrics()) {
-        match metric.data() {
-            AggregatedMetrics::U64(data) => add_data(metric.name(), data, |value| value as f64, points),
-            AggregatedMetrics::F64(data) => add_data(metric.name(), data, |value| value, points),
-            AggregatedMetrics::I64(data) => add_data(metric.name(), data, |value| value as f64, points),
+fn add_points(resource: &ResourceMetrics, points: &mut Points) {
+    for scope in resource.scope_metrics() {
+        let of_scope: String = scope.scope().attributes().map(|pair| format!("@{}", pair.value)).collect();
+        for metric in scope.metrics() {
+            let name = format!("{}{of_scope}", metric.name());
+            match metric.data() {
+                AggregatedMetrics::U64(data) => add_data(&name, data, |value| value as f64, points),
+                AggregatedMetrics::F64(data) => add_data(&name, data, |value| value, points),
+                AggregatedMetrics::I64(data) => add_data(&name, data, |value| value as f64, points),
+            }
         }
     }
 }
 
-fn add_data<T: Copy>(name: &str, data: &MetricData<T>, number: impl Fn(T) -> f64, points: &mut BTreeMap<String, f64>) {
+fn add_data<T: Copy>(name: &str, data: &MetricData<T>, number: impl Fn(T) -> f64, points: &mut Points) {
     let mut add = |attributes: &mut dyn Iterator<Item = &opentelemetry::KeyValue>, value: T| {
         let mut pairs: Vec<String> = attributes.map(|pair| format!("{}={}", pair.key, pair.value)).collect();
         pairs.sort();

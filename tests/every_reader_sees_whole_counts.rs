@@ -1,0 +1,198 @@
+//! Readers of both temporalities, idle engines, and providers and layers that go in any order.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::time::Duration;
+
+use opentelemetry_sdk::metrics::Temporality;
+use support::{Exported, Points, of_engine};
+use tracing::Dispatch;
+use tracing_spec_decode::{HostCounters, builder, step_span};
+use tracing_subscriber::layer::SubscriberExt;
+
+const COUNTERS: [&str; 4] = ["drafts", "draft_tokens", "accepted_tokens", "emitted_tokens"];
+const GAUGES: [&str; 4] = ["draft_acceptance_rate", "system_efficiency", "mean_acceptance_length", "num_spec_tokens"];
+
+fn step(accepted: u32) {
+    drop(step_span!(
+        num_spec_tokens = 5,
+        num_drafts = 1,
+        num_accepted_tokens = accepted,
+        num_emitted_tokens = accepted + 1
+    ));
+}
+
+fn has(points: &Points, names: &[&str]) -> Vec<bool> {
+    names.iter().map(|name| points.contains_key(&of_engine(name))).collect()
+}
+
+#[test]
+fn deltas_of_one_reader_add_up_to_the_totals_of_another() {
+    let exported = Exported::new(&[Temporality::Cumulative, Temporality::Delta, Temporality::LowMemory]);
+    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let mut deltas = Points::new();
+    for round in 0..7 {
+        (0..round).for_each(|accepted| step(accepted % 6));
+        let each = exported.collect_each();
+        assert_eq!(has(&each[0], &COUNTERS), has(&each[1], &COUNTERS));
+        for (name, delta) in &each[1] {
+            assert!(*delta >= 0.0, "{name} fell");
+            *deltas.entry(name.clone()).or_default() += delta;
+        }
+        for name in COUNTERS.map(of_engine) {
+            assert_eq!(each[0].get(&name), deltas.get(&name), "{name} in round {round}");
+            assert_eq!(each[2].get(&name), each[0].get(&name), "cumulative for what is observed");
+        }
+    }
+    assert_eq!(deltas[&of_engine("drafts")], 21.0);
+    assert_eq!(handle.metrics("0").unwrap().drafts, Some(21));
+}
+
+#[test]
+fn an_idle_engine_keeps_its_counters_and_loses_its_gauges() {
+    let exported = Exported::cumulative();
+    let (clock, mock) = quanta::Clock::mock();
+    let (layer, _handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    for _ in 0..1_100 {
+        mock.increment(Duration::from_millis(10));
+        step(3);
+    }
+    let busy = exported.collect();
+    assert_eq!(has(&busy, &GAUGES), [true; 4]);
+    mock.increment(Duration::from_secs(9));
+    assert_eq!(has(&exported.collect(), &GAUGES), [true; 4], "ten seconds, or two intervals, after the window's end");
+    mock.increment(Duration::from_secs(60));
+    for _ in 0..3 {
+        let idle = exported.collect();
+        assert_eq!(has(&idle, &GAUGES), [false; 4], "a rate of a minute ago is not shown");
+        for name in COUNTERS.map(of_engine) {
+            assert_eq!(idle[&name], busy[&name]);
+        }
+    }
+    step(3);
+    step(3);
+    let busy_again = exported.collect();
+    assert_eq!(busy_again[&of_engine("drafts")], 1_102.0);
+    assert_eq!(busy_again[&of_engine("draft_acceptance_rate")], 0.6);
+}
+
+#[test]
+fn a_window_without_drafts_has_no_gauges_and_a_flush_ends_one_that_has_some() {
+    let exported = Exported::cumulative();
+    let (clock, mock) = quanta::Clock::mock();
+    let (layer, handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    step(5);
+    handle.flush(Duration::ZERO).unwrap();
+    assert_eq!(exported.collect()[&of_engine("draft_acceptance_rate")], 1.0);
+    handle.flush(Duration::ZERO).unwrap();
+    assert_eq!(exported.collect()[&of_engine("draft_acceptance_rate")], 1.0, "an empty window is not ended early");
+    for _ in 0..2 {
+        mock.increment(Duration::from_secs(6));
+        drop(step_span!(num_spec_tokens = 0));
+    }
+    assert_eq!(has(&exported.collect(), &GAUGES), [false; 4]);
+    mock.increment(Duration::from_secs(1));
+    step(1);
+    handle.flush(Duration::ZERO).unwrap();
+    assert_eq!(exported.collect()[&of_engine("draft_acceptance_rate")], 0.2, "of this window's steps alone");
+}
+
+#[test]
+fn a_quantity_that_one_step_did_not_give_takes_its_gauge_for_that_window() {
+    let exported = Exported::cumulative();
+    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    step(3);
+    drop(step_span!(num_spec_tokens = 5, num_drafts = 1, num_accepted_tokens = 2));
+    handle.flush(Duration::ZERO).unwrap();
+    let points = exported.collect();
+    assert_eq!(has(&points, &GAUGES), [true, false, true, true]);
+    assert_eq!(points[&support::anomaly("emitted_unknown")], 1.0);
+    step(3);
+    handle.flush(Duration::ZERO).unwrap();
+    assert_eq!(has(&exported.collect(), &GAUGES), [true; 4]);
+}
+
+#[test]
+fn a_provider_that_is_shut_down_first_takes_nothing_with_it() {
+    let exported = Exported::cumulative();
+    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    step(3);
+    exported.provider.shutdown().unwrap();
+    assert_eq!(exported.exported()[0][&of_engine("drafts")], 1.0, "the shutdown exports");
+    step(3);
+    handle.flush(Duration::ZERO).unwrap();
+    assert_eq!(handle.metrics("0").unwrap().drafts, Some(2));
+}
+
+#[test]
+fn a_layer_that_is_dropped_first_leaves_its_counters_to_the_provider() {
+    let exported = Exported::new(&[Temporality::Cumulative, Temporality::Delta]);
+    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
+    let stack = Dispatch::new(tracing_subscriber::registry().with(layer));
+    tracing::dispatcher::with_default(&stack, || step(3));
+    assert_eq!(exported.collect_each()[1][&of_engine("drafts")], 1.0);
+    tracing::dispatcher::with_default(&stack, || step(3));
+    drop((stack, handle));
+    let each = exported.collect_each();
+    assert_eq!((each[0][&of_engine("drafts")], each[1][&of_engine("drafts")]), (2.0, 1.0));
+    let each = exported.collect_each();
+    assert_eq!((each[0][&of_engine("drafts")], each[1][&of_engine("drafts")]), (2.0, 0.0), "observed every time");
+}
+
+#[test]
+fn counters_go_on_across_detach_and_attach() {
+    let exported = Exported::new(&[Temporality::Cumulative, Temporality::Delta]);
+    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let mut sum = 0.0;
+    for round in 1..=5 {
+        // Sources of different layouts: what one counted goes on as it was when the next does not count it.
+        let mut counters = HostCounters::with_positions(round);
+        let attached = handle.attach("0", counters.source()).unwrap();
+        assert!(counters.record_draft(4, 2, 3));
+        step(1);
+        handle.flush(Duration::from_secs(1)).unwrap();
+        drop(attached);
+        step(1);
+        let each = exported.collect_each();
+        assert_eq!(each[0][&of_engine("accepted_tokens")], 3.0 * round as f64);
+        let first = "spec_decode.accepted_tokens_per_position{spec_decode.engine=0,spec_decode.position=0}";
+        assert_eq!(each[0][first], round as f64);
+        sum += each[1][&of_engine("accepted_tokens")];
+        assert!(each[1].values().all(|delta| *delta >= 0.0));
+    }
+    assert_eq!(sum, 15.0);
+}
+
+#[test]
+fn two_layers_on_one_provider_are_told_apart_by_their_instance() {
+    let exported = Exported::cumulative();
+    let make = |instance: &str| {
+        let (layer, _) = builder().with_meter_provider(&exported.provider).with_instance(instance).build().unwrap();
+        Dispatch::new(tracing_subscriber::registry().with(layer))
+    };
+    let (one, two) = (make("one"), make("two"));
+    tracing::dispatcher::with_default(&one, || step(1));
+    tracing::dispatcher::with_default(&two, || (0..3).for_each(|_| step(1)));
+    let points = exported.collect();
+    assert_eq!(points["spec_decode.drafts@one{spec_decode.engine=0}"], 1.0);
+    assert_eq!(points["spec_decode.drafts@two{spec_decode.engine=0}"], 3.0);
+}
+
+#[test]
+fn nothing_is_exported_where_nothing_is_decoded_speculatively() {
+    let exported = Exported::cumulative();
+    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    for _ in 0..100 {
+        tracing::info_span!("request").in_scope(|| tracing::info!(num_spec_tokens = 5, "spec_decode_step"));
+    }
+    assert_eq!(exported.collect(), Points::new());
+    assert_eq!(handle.totals(), tracing_spec_decode::Totals::default());
+}
