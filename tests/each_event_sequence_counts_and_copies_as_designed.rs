@@ -90,3 +90,176 @@ fn steps_over_the_bound_are_counted_as_lost_and_the_others_go_on() {
     assert_eq!(handle.status("0").steps, 3);
     assert_eq!(handle.totals().anomalies, [("open_steps_over_bound", 1)]);
 }
+
+/// A layer with a device on engine 0, an interval after the attach, so that a copy is due.
+struct Due {
+    exported: Exported,
+    handle: tracing_spec_decode::Handle,
+    mock: std::sync::Arc<quanta::Mock>,
+    device: Device,
+    attached: Option<tracing_spec_decode::Attached>,
+    _default: tracing::subscriber::DefaultGuard,
+}
+
+impl Due {
+    fn new() -> Self {
+        let exported = Exported::cumulative();
+        let (clock, mock) = quanta::Clock::mock();
+        let (layer, handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
+        let default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+        let device = Device::default();
+        let attached = handle.attach("0", device.source()).unwrap();
+        mock.increment(Duration::from_secs(6));
+        Self { exported, handle, mock, device, attached: Some(attached), _default: default }
+    }
+
+    /// Copies started since the attach.
+    fn copies(&self) -> usize {
+        self.device.starts() - 1
+    }
+
+    /// Draft tokens and accepted tokens as last published.
+    fn published(&self) -> (u64, u64) {
+        let metrics = self.handle.metrics("0").unwrap();
+        (metrics.draft_tokens.unwrap_or(0), metrics.accepted_tokens.unwrap_or(0))
+    }
+
+    fn collections(&self, outcome: &str) -> f64 {
+        let points = self.exported.collect();
+        let all = points.iter().filter(|(name, _)| name.starts_with("spec_decode.collections{"));
+        all.filter(|(name, _)| name.contains(outcome)).map(|(_, count)| count).sum()
+    }
+}
+
+fn step() -> tracing::Span {
+    step_span!(parent: None, num_spec_tokens = 4, num_drafts = 1)
+}
+
+#[test]
+fn a_step_entered_again_after_the_copy_started_makes_the_copy_void_and_the_next_starts_at_close() {
+    let due = Due::new();
+    let first = step();
+    first.in_scope(|| due.device.add(1, 2));
+    assert_eq!(due.copies(), 1, "started at the exit");
+    first.in_scope(|| due.device.add(2, 2));
+    drop(first);
+    assert_eq!((due.copies(), due.published()), (1, (0, 0)), "half a step is not published");
+    let second = step();
+    second.in_scope(|| due.device.add(3, 4));
+    assert_eq!((due.collections("half_step"), due.copies()), (1.0, 1), "void, and not started at an exit any more");
+    drop(second);
+    assert_eq!(due.copies(), 2, "the void copy did not put the next one off");
+    step().in_scope(|| {});
+    assert_eq!(due.published(), (8, 6));
+    assert_eq!(due.collections("resolved"), 1.0);
+}
+
+#[test]
+fn a_copy_is_void_as_well_if_a_step_goes_on_that_was_left_before_it_started() {
+    let due = Due::new();
+    step().in_scope(|| {});
+    due.handle.flush(Duration::from_secs(1)).unwrap();
+    assert_eq!(due.published(), (4, 0));
+    let left = step();
+    left.in_scope(|| due.device.add(1, 2));
+    due.mock.increment(Duration::from_secs(6));
+    step().in_scope(|| due.device.add(3, 4));
+    left.in_scope(|| due.device.add(2, 2));
+    drop(left);
+    step().in_scope(|| {});
+    assert_eq!((due.published(), due.collections("half_step")), ((4, 0), 1.0));
+    due.handle.flush(Duration::from_secs(1)).unwrap();
+    assert_eq!(due.published(), (16, 6));
+}
+
+#[test]
+fn a_step_that_stays_open_is_waited_for_one_interval_and_then_taken_as_it_is() {
+    let due = Due::new();
+    let kept = step();
+    kept.in_scope(|| due.device.add(3, 4));
+    assert_eq!(due.copies(), 1);
+    for _ in 0..4 {
+        due.mock.increment(Duration::from_secs(1));
+        step().in_scope(|| {});
+        assert_eq!(due.published(), (0, 0), "it waits");
+    }
+    due.mock.increment(Duration::from_secs(2));
+    step().in_scope(|| {});
+    assert_eq!(due.published(), (4, 3), "taken as it was");
+    // What the step gives later is the difference, and counts once.
+    kept.record("num_draft_tokens", 4);
+    kept.record("num_drafts", 2);
+    drop(kept);
+    due.handle.flush(Duration::from_secs(1)).unwrap();
+    let metrics = due.handle.metrics("0").unwrap();
+    assert_eq!((metrics.drafts, metrics.draft_tokens, metrics.accepted_tokens), (Some(7), Some(24), Some(3)));
+}
+
+#[test]
+fn a_step_taken_by_two_samples_counts_once() {
+    let due = Due::new();
+    let kept = step();
+    kept.in_scope(|| due.device.add(3, 4));
+    for _ in 0..6 {
+        due.mock.increment(Duration::from_secs(6));
+        step().in_scope(|| {});
+    }
+    assert!(due.collections("resolved") >= 2.0);
+    drop(kept);
+    due.handle.flush(Duration::from_secs(1)).unwrap();
+    assert_eq!(due.published(), (7 * 4, 3));
+}
+
+#[test]
+fn while_steps_are_futures_one_that_has_been_entered_and_not_closed_is_an_overlap() {
+    let due = Due::new();
+    let future = step();
+    future.in_scope(|| {});
+    future.in_scope(|| {});
+    drop(future);
+    step().in_scope(|| {});
+    due.handle.flush(Duration::from_secs(1)).unwrap();
+    due.mock.increment(Duration::from_secs(6));
+    let suspended = step();
+    suspended.in_scope(|| due.device.add(3, 4));
+    step().in_scope(|| due.device.add(1, 2));
+    step().in_scope(|| {});
+    let points = due.exported.collect();
+    assert_eq!(points[OVERLAP], 1.0, "the copy holds what the suspended step has done so far");
+    drop(suspended);
+    due.handle.flush(Duration::from_secs(1)).unwrap();
+    assert_eq!(due.published(), (5 * 4, 4));
+}
+
+#[test]
+fn a_detach_drops_what_is_in_no_sample_on_both_sides_and_counts_it_as_lost() {
+    let mut due = Due::new();
+    step().in_scope(|| due.device.add(3, 4));
+    step().in_scope(|| due.device.add(3, 4));
+    due.handle.flush(Duration::from_secs(1)).unwrap();
+    step().in_scope(|| due.device.add(2, 3));
+    due.attached = None;
+    assert_eq!((due.published(), due.collections("lost")), ((8, 6), 1.0));
+    due.attached = Some(due.handle.attach("0", due.device.source()).unwrap());
+    step().in_scope(|| due.device.add(1, 2));
+    due.handle.flush(Duration::from_secs(1)).unwrap();
+    assert_eq!(due.exported.collect()[&of_engine("draft_tokens")], 12.0, "nothing of before the detach");
+    assert_eq!(due.exported.collect()[&of_engine("accepted_tokens")], 7.0);
+    due.attached = None;
+    assert_eq!(due.collections("lost"), 1.0, "after a flush nothing is lost");
+}
+
+#[test]
+fn a_failed_copy_gives_its_steps_back() {
+    let due = Due::new();
+    due.device.land_after(1);
+    step().in_scope(|| due.device.add(3, 4));
+    assert_eq!(due.copies(), 1);
+    use tracing_spec_decode::source::{Failed, SourceError};
+    due.device.fail_with(Some(SourceError::Failed(Failed::Driver(2))));
+    step().in_scope(|| due.device.add(3, 4));
+    assert_eq!((due.published(), due.collections("failed")), ((0, 0), 1.0));
+    due.device.fail_with(None);
+    due.handle.flush(Duration::from_secs(1)).unwrap();
+    assert_eq!(due.published(), (8, 6));
+}
