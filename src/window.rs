@@ -44,3 +44,20 @@ pub(crate) fn gauges(sums: &Amounts, doubtful: Quantities, num_spec_tokens: u64)
 pub(crate) fn lifetime(interval: Duration, length: Duration) -> Duration {
     interval.max(length).saturating_mul(2).max(Duration::from_secs(10))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Amounts, Quantities, Quantity, gauge, gauges};
+
+    #[test]
+    fn no_gauge_is_shown_that_would_be_above_what_is_possible() {
+        let none = Quantities::NONE;
+        let all = gauge::ACCEPTANCE_RATE | gauge::EFFICIENCY | gauge::ACCEPTANCE_LENGTH;
+        assert_eq!(gauges(&Amounts::new(2, 8, 8, 10), none, 0), all);
+        assert_eq!(gauges(&Amounts::new(2, 8, 9, 10), none, 0), gauge::EFFICIENCY);
+        assert_eq!(gauges(&Amounts::new(2, 8, 8, 11), none, 0), gauge::ACCEPTANCE_RATE | gauge::ACCEPTANCE_LENGTH);
+        assert_eq!(gauges(&Amounts::new(0, 0, 0, 0), none, 4), 0);
+        assert_eq!(gauges(&Amounts::new(2, 8, 3, 4), Quantities::of(Quantity::Emitted), 4) & gauge::EFFICIENCY, 0);
+        assert_eq!(gauges(&Amounts::new(2, 8, 3, 4), Quantities::ALL, 4), 0);
+    }
+}

@@ -263,3 +263,27 @@ fn a_failed_copy_gives_its_steps_back() {
     due.handle.flush(Duration::from_secs(1)).unwrap();
     assert_eq!(due.published(), (8, 6));
 }
+
+#[test]
+fn what_an_open_step_was_accepted_waits_for_its_drafts() {
+    let due = Due::new();
+    let kept = tracing::info_span!(
+        parent: None,
+        "spec_decode_step",
+        num_spec_tokens = tracing::field::Empty,
+        num_drafts = tracing::field::Empty
+    );
+    kept.in_scope(|| due.device.add(3, 4));
+    for _ in 0..2 {
+        due.mock.increment(Duration::from_secs(6));
+        step().in_scope(|| {});
+    }
+    assert_eq!(due.collections("resolved"), 1.0);
+    let points = due.exported.collect();
+    assert_eq!((points[&of_engine("accepted_tokens")], points[&of_engine("draft_tokens")]), (0.0, 0.0));
+    kept.record("num_spec_tokens", 4);
+    kept.record("num_drafts", 1);
+    drop(kept);
+    due.handle.flush(Duration::from_secs(1)).unwrap();
+    assert_eq!(due.published(), (3 * 4, 3));
+}
