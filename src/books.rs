@@ -100,17 +100,20 @@ impl Engine {
         }
         if fields.has_drafts() {
             let step = self.read_step(&fields, Quantities::NONE);
-            words.add(word::STEPS_DRAFTED, 1);
+            words.count(word::STEPS_DRAFTED, 1);
             // Without a source a step counts whole or not at all.
             if step.is_whole() {
-                self.add_amounts(&words, &step.amounts, step.known);
+                for quantity in Quantity::ALL {
+                    words.count(word::TOTALS.wrapping_add(quantity as usize), step.amounts.get(quantity));
+                }
+                words.set_bits(word::GAVE, step.known.bits().into());
                 self.window.doubt(Quantities::ALL.without(step.known));
             }
             if !step.anomalies.is_empty() {
                 add_anomalies(&words, step.anomalies);
             }
         } else {
-            words.add(word::STEPS_PLAIN, 1);
+            words.count(word::STEPS_PLAIN, 1);
         }
         if fields.has_rarities() {
             add_rarities(&words, slot);
@@ -141,7 +144,7 @@ impl Engine {
             add_rarities(&words, slot);
         }
         let has_drafts = fields.has_drafts();
-        words.add(if has_drafts { word::STEPS_DRAFTED } else { word::STEPS_PLAIN }, 1);
+        words.count(if has_drafts { word::STEPS_DRAFTED } else { word::STEPS_PLAIN }, 1);
         if self.hot.opens_books.load(Ordering::Relaxed) || slot.is_taken() {
             let step = self.read_step(&fields, from_source);
             if !step.anomalies.is_empty() {

@@ -288,7 +288,7 @@ impl Engine {
         attachment.owed.add(&chosen);
         let due = if overlaps || has_taken { self.at_most_possible(&attachment.owed) } else { attachment.owed };
         attachment.owed = attachment.owed.minus(&due);
-        let given = if tally.drafted > 0 { Quantities::ALL.without(tally.missing) } else { Quantities::NONE };
+        let given = if tally.drafted { Quantities::ALL.without(tally.missing) } else { Quantities::NONE };
         self.add_amounts(&words, &due, own.with(given));
         if tally.num_spec_tokens > 0 {
             words.set(word::NUM_SPEC_TOKENS, tally.num_spec_tokens);
@@ -342,7 +342,7 @@ impl Engine {
         }
         let comparable = own.without(fields.missing).without(fields.contradicted);
         let differs = |quantity: &Quantity| fields.amounts.get(*quantity) != chosen.get(*quantity);
-        if fields.drafted > 0 && Quantity::ALL.iter().filter(|&&quantity| comparable.has(quantity)).any(differs) {
+        if fields.drafted && Quantity::ALL.iter().filter(|&&quantity| comparable.has(quantity)).any(differs) {
             add_anomaly(words, Anomaly::SourceDisagrees, 1);
         }
         let known = own.with(Quantities::ALL.without(fields.missing));

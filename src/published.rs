@@ -147,6 +147,12 @@ impl Writing<'_> {
         self.set(word, self.published.get(word).saturating_add(amount));
     }
 
+    /// Adds what one step gave: see [`count`].
+    #[inline]
+    pub(crate) fn count(&self, word: usize, amount: u64) {
+        count(&self.published.words[word], amount);
+    }
+
     #[inline]
     pub(crate) fn raise(&self, word: usize, at_least: u64) {
         if self.published.get(word) < at_least {
@@ -163,6 +169,13 @@ impl Writing<'_> {
     pub(crate) fn add_positions(&self, accepted: &[u64], draft: &[u64]) -> bool {
         add(&self.published.accepted_per_position, accepted) | add(&self.published.draft_per_position, draft)
     }
+}
+
+/// Adds what one step gave to a total of the one writer. A step's amounts are below 2^32, so that it would take thousands
+/// of millions of the largest before a total began anew: the check for it is saved.
+#[inline]
+pub(crate) fn count(total: &AtomicU64, amount: u64) {
+    total.store(total.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
 fn add(totals: &[AtomicU64], amounts: &[u64]) -> bool {

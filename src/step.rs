@@ -138,8 +138,12 @@ impl Step {
         let emitted = fields.value(Count::NumEmittedTokens);
         if num_spec_tokens > 0 {
             if !known.has(Quantity::DraftTokens) && known.has(Quantity::Drafts) {
-                tokens = drafts.wrapping_mul(num_spec_tokens);
-                known = known.with(Quantities::of(Quantity::DraftTokens));
+                // Too wide is unknown, as it is for a field.
+                let product = drafts.wrapping_mul(num_spec_tokens);
+                if product <= u32::MAX.into() {
+                    tokens = product;
+                    known = known.with(Quantities::of(Quantity::DraftTokens));
+                }
             } else if !known.has(Quantity::Drafts)
                 && let Some(quotient) = exact_quotient(tokens, num_spec_tokens)
                 && known.has(Quantity::DraftTokens)

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::published::count;
 use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::step::Step;
 
@@ -9,8 +10,8 @@ use crate::step::Step;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) amounts: Amounts,
-    /// Steps with drafts.
-    pub(crate) drafted: u64,
+    /// Some of them had drafts.
+    pub(crate) drafted: bool,
     /// Quantities that some step with drafts did not give.
     pub(crate) missing: Quantities,
     /// Quantities that some step gave in contradiction to another.
@@ -27,7 +28,7 @@ impl Tally {
             self.num_spec_tokens = step.num_spec_tokens;
         }
         if step.drafted {
-            self.drafted = self.drafted.saturating_add(1);
+            self.drafted = true;
             self.missing = self.missing.with(Quantities::ALL.without(step.known));
             self.contradicted = self.contradicted.with(step.contradicted);
         }
@@ -36,7 +37,7 @@ impl Tally {
     /// Adds what was counted after these steps.
     pub(crate) fn merge(&mut self, later: &Self) {
         self.amounts.add(&later.amounts);
-        self.drafted = self.drafted.saturating_add(later.drafted);
+        self.drafted |= later.drafted;
         self.missing = self.missing.with(later.missing);
         self.contradicted = self.contradicted.with(later.contradicted);
         if later.num_spec_tokens > 0 {
@@ -46,7 +47,7 @@ impl Tally {
 
     /// Whether nothing was counted.
     pub(crate) fn is_empty(&self) -> bool {
-        self.drafted == 0 && self.amounts == Amounts::default()
+        !self.drafted && self.amounts == Amounts::default()
     }
 }
 
@@ -54,19 +55,18 @@ impl Tally {
 #[derive(Debug)]
 pub(crate) struct HeldTally {
     amounts: [AtomicU64; Quantity::COUNT],
-    drafted: AtomicU64,
-    /// Missing quantities, and contradicted ones above them.
+    /// Missing quantities, contradicted ones above them, then whether there were drafts.
     flags: AtomicU64,
     num_spec_tokens: AtomicU64,
 }
 
 const CONTRADICTED: u32 = 8;
+const DRAFTED: u64 = 1 << 16;
 
 impl HeldTally {
     pub(crate) const fn new() -> Self {
         Self {
             amounts: [const { AtomicU64::new(0) }; Quantity::COUNT],
-            drafted: AtomicU64::new(0),
             flags: AtomicU64::new(0),
             num_spec_tokens: AtomicU64::new(0),
         }
@@ -77,11 +77,9 @@ impl HeldTally {
     pub(crate) fn add(&self, step: &Step) {
         self.see_num_spec_tokens(step.num_spec_tokens);
         for quantity in Quantity::ALL {
-            raise(&self.amounts[quantity as usize], step.amounts.get(quantity));
+            count(&self.amounts[quantity as usize], step.amounts.get(quantity));
         }
-        raise(&self.drafted, 1);
-        let missing = Quantities::ALL.without(step.known).bits();
-        let flags = u64::from(missing) | u64::from(step.contradicted.bits()) << CONTRADICTED;
+        let flags = flags(Quantities::ALL.without(step.known), step.contradicted) | DRAFTED;
         self.flags.store(self.flags.load(Ordering::Relaxed) | flags, Ordering::Relaxed);
     }
 
@@ -94,14 +92,14 @@ impl HeldTally {
     }
 
     pub(crate) fn has_drafts(&self) -> bool {
-        self.drafted.load(Ordering::Relaxed) > 0
+        self.flags.load(Ordering::Relaxed) & DRAFTED != 0
     }
 
     pub(crate) fn get(&self) -> Tally {
         let flags = self.flags.load(Ordering::Relaxed);
         Tally {
             amounts: Amounts::from_fn(|quantity| self.amounts[quantity as usize].load(Ordering::Relaxed)),
-            drafted: self.drafted.load(Ordering::Relaxed),
+            drafted: flags & DRAFTED != 0,
             missing: Quantities::from_bits(flags as u8),
             contradicted: Quantities::from_bits((flags >> CONTRADICTED) as u8),
             num_spec_tokens: self.num_spec_tokens.load(Ordering::Relaxed),
@@ -112,9 +110,8 @@ impl HeldTally {
         for quantity in Quantity::ALL {
             self.amounts[quantity as usize].store(tally.amounts.get(quantity), Ordering::Relaxed);
         }
-        self.drafted.store(tally.drafted, Ordering::Relaxed);
-        let flags = u64::from(tally.missing.bits()) | u64::from(tally.contradicted.bits()) << CONTRADICTED;
-        self.flags.store(flags, Ordering::Relaxed);
+        let drafted = if tally.drafted { DRAFTED } else { 0 };
+        self.flags.store(flags(tally.missing, tally.contradicted) | drafted, Ordering::Relaxed);
         self.num_spec_tokens.store(tally.num_spec_tokens, Ordering::Relaxed);
     }
 
@@ -132,6 +129,6 @@ impl HeldTally {
 }
 
 #[inline]
-fn raise(total: &AtomicU64, amount: u64) {
-    total.store(total.load(Ordering::Relaxed).saturating_add(amount), Ordering::Relaxed);
+fn flags(missing: Quantities, contradicted: Quantities) -> u64 {
+    u64::from(missing.bits()) | u64::from(contradicted.bits()) << CONTRADICTED
 }
