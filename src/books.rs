@@ -99,7 +99,7 @@ impl Engine {
             change_num_spec_tokens(&words, k);
         }
         if fields.has_drafts() {
-            let step = self.read_step(&fields, Quantities::NONE);
+            let step = self.read_drafts(&fields, Quantities::NONE);
             words.count(word::STEPS_DRAFTED, 1);
             // Without a source a step counts whole or not at all.
             if step.is_whole() {
@@ -122,9 +122,13 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn read_step(&self, fields: &Fields, from_source: Quantities) -> Step {
-        let emitted_given = self.published.get(word::GAVE) & 1 << Quantity::Emitted as u64 != 0;
-        Step::of(fields, from_source, emitted_given)
+    fn read_drafts(&self, fields: &Fields, from_source: Quantities) -> Step {
+        Step::of_drafts(fields, from_source, self.has_given_emitted())
+    }
+
+    #[inline]
+    fn has_given_emitted(&self) -> bool {
+        self.published.get(word::GAVE) & 1 << Quantity::Emitted as u64 != 0
     }
 
     /// Accounts for a step that another thread has left.
@@ -146,14 +150,14 @@ impl Engine {
         let has_drafts = fields.has_drafts();
         words.count(if has_drafts { word::STEPS_DRAFTED } else { word::STEPS_PLAIN }, 1);
         if self.hot.opens_books.load(Ordering::Relaxed) || slot.is_taken() {
-            let step = self.read_step(&fields, from_source);
+            let step = Step::of(&fields, from_source, self.has_given_emitted());
             if !step.anomalies.is_empty() {
                 add_anomalies(&words, step.anomalies);
             }
             drop(words);
             self.tally_in_books(&step, slot, shared);
         } else if has_drafts {
-            let step = self.read_step(&fields, from_source);
+            let step = self.read_drafts(&fields, from_source);
             if !step.anomalies.is_empty() {
                 add_anomalies(&words, step.anomalies);
             }

@@ -126,11 +126,18 @@ impl Step {
     /// says whether an earlier step of the engine gave its emitted tokens.
     #[inline(always)]
     pub(crate) fn of(fields: &Fields, from_source: Quantities, emitted_given: bool) -> Self {
+        if fields.has_drafts() {
+            Self::of_drafts(fields, from_source, emitted_given)
+        } else {
+            Self { num_spec_tokens: fields.num_spec_tokens(), ..Self::default() }
+        }
+    }
+
+    /// As [`Self::of`], for a step that has drafts.
+    #[inline(always)]
+    pub(crate) fn of_drafts(fields: &Fields, from_source: Quantities, emitted_given: bool) -> Self {
         const WITHOUT_EMITTED: Quantities = Quantities::ALL.without(Quantities::of(Quantity::Emitted));
         let num_spec_tokens = fields.num_spec_tokens();
-        if !fields.has_drafts() {
-            return Self { num_spec_tokens, ..Self::default() };
-        }
         let mut known = fields.quantities();
         let mut drafts = fields.value(Count::NumDrafts);
         let mut tokens = fields.value(Count::NumDraftTokens);

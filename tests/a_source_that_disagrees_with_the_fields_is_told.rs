@@ -1,0 +1,75 @@
+//! Where the fields give what a source counts too, the two are compared, over steps that both have seen whole.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::time::Duration;
+
+use support::{Device, Exported, anomaly};
+use tracing_spec_decode::{HostCounters, builder, step_span};
+use tracing_subscriber::layer::SubscriberExt;
+
+fn disagreements(exported: &Exported) -> f64 {
+    exported.collect().get(&anomaly("source_disagrees")).copied().unwrap_or_default()
+}
+
+fn step(accepted: u32) -> tracing::Span {
+    let emitted = accepted + 1;
+    step_span!(
+        parent: None,
+        num_spec_tokens = 4,
+        num_drafts = 1,
+        num_accepted_tokens = accepted,
+        num_emitted_tokens = emitted
+    )
+}
+
+#[test]
+fn of_a_device() {
+    let exported = Exported::cumulative();
+    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let device = Device::default();
+    let _attached = handle.attach("0", device.source()).unwrap();
+    let flush = || handle.flush(Duration::from_secs(1)).unwrap();
+    step(3).in_scope(|| device.add(3, 4));
+    flush();
+    assert_eq!(disagreements(&exported), 0.0);
+    step(3).in_scope(|| device.add(2, 4));
+    step(1).in_scope(|| device.add(2, 2));
+    flush();
+    assert_eq!(disagreements(&exported), 0.0, "the steps of one sample are compared together");
+    step(3).in_scope(|| device.add(2, 4));
+    flush();
+    assert_eq!(disagreements(&exported), 1.0);
+    step_span!(num_spec_tokens = 4, num_drafts = 1).in_scope(|| device.add(2, 4));
+    step(3).in_scope(|| device.add(3, 4));
+    flush();
+    assert_eq!(disagreements(&exported), 1.0, "one step gave no field, so there is nothing to compare");
+    assert_eq!(handle.metrics("0").unwrap().accepted_tokens, Some(14), "the source counts");
+}
+
+#[test]
+fn on_the_host_only_while_no_other_step_is_under_way() {
+    let exported = Exported::cumulative();
+    let (clock, mock) = quanta::Clock::mock();
+    let (layer, handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let mut counters = HostCounters::new();
+    let _attached = handle.attach("0", counters.source()).unwrap();
+    for _ in 0..5 {
+        let (first, second) = (step(3), step(1));
+        let (in_first, in_second) = (first.enter(), second.enter());
+        assert!(counters.record_draft(4, 3, 4));
+        assert!(counters.record_draft(4, 1, 2));
+        mock.increment(Duration::from_secs(6));
+        drop(in_first);
+        drop(first);
+        drop(in_second);
+        drop(second);
+    }
+    assert_eq!(disagreements(&exported), 0.0, "the source is ahead of the first step's close by the second's draft");
+    step(3).in_scope(|| assert!(counters.record_draft(4, 2, 3)));
+    handle.flush(Duration::from_secs(1)).unwrap();
+    assert_eq!(disagreements(&exported), 1.0);
+}
