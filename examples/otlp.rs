@@ -26,8 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let provider = SdkMeterProvider::builder().with_resource(resource).with_reader(reader).build();
 
     let (layer, handle) = builder().with_meter_provider(&provider).build()?;
-    // The exporter's own HTTP stack stays out of the log, and so do the steps, which would cost it a few microseconds
-    // each. The filter is the log's alone: on the whole stack it would hide the steps from our layer as well.
+    // The exporter's own HTTP stack stays out of the log, and so do the steps, whose fields it would format. The
+    // filter is the log's alone: on the whole stack it would hide the steps from our layer as well.
     let quiet = EnvFilter::new("info,hyper=off,h2=off,reqwest=off,opentelemetry=warn");
     let log = tracing_subscriber::fmt::layer()
         .with_filter(quiet.and(filter_fn(|metadata| metadata.name() != "spec_decode_step")));
