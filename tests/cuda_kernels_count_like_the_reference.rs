@@ -199,6 +199,7 @@ proptest! {
             draft_tokens: expected.draft_tokens * times,
             accepted_per_position: scaled(&expected.accepted_per_position),
             draft_per_position: scaled(&expected.draft_per_position),
+            ..Counters::default()
         };
         prop_assert_eq!(&sample(&sim, &mut source), &expected);
         prop_assert_eq!(sim.misuse(), "");
