@@ -34,6 +34,7 @@ fn whole_steps(counters: &Counters) -> u64 {
         draft_tokens: 8 * steps,
         accepted_per_position: [2, 1, 1].map(|tokens| tokens * steps).into(),
         draft_per_position: [3, 3, 2].map(|tokens| tokens * steps).into(),
+        ..Counters::default()
     };
     assert_eq!(*counters, expected);
     steps
