@@ -353,6 +353,7 @@ impl Totals {
                 &self.draft_per_position,
                 &base.draft_per_position,
             ),
+            ..SpecDecodeMetrics::default()
         }
     }
 }

@@ -65,7 +65,7 @@ pub use builder::{BuildError, Builder, builder};
 pub use handle::{AttachError, Attached, DescribeError, FlushError, FlushFailure, Handle, SourceState, Status};
 pub use host_counters::{HostCounters, HostSource};
 pub use layer::{SpecDecodeLayer, StepFilter, StepLayer};
-pub use metrics::SpecDecodeMetrics;
+pub use metrics::{SpecDecodeMetrics, StepTotals};
 pub use totals::{EngineTotals, Totals};
 
 /// What the macros need.

@@ -1,6 +1,7 @@
 //! The arithmetic: counts of drafts and tokens, and the ratios that follow from them. Pure.
 
 use std::fmt;
+use std::time::Duration;
 
 /// An engine's totals, and what follows from them.
 ///
@@ -41,6 +42,54 @@ pub struct SpecDecodeMetrics {
     pub accepted_per_position: Option<Vec<u64>>,
     /// Draft tokens by draft position, from a source that counts them.
     pub draft_per_position: Option<Vec<u64>>,
+    /// The steps that had drafts.
+    pub drafted_steps: StepTotals,
+    /// The steps that had none: the baseline.
+    pub plain_steps: StepTotals,
+    /// Time inside the `spec_decode_draft` spans of steps with drafts, summed.
+    pub draft_time: Duration,
+    /// Time inside the `spec_decode_verify` spans of steps with drafts, summed.
+    pub verify_time: Duration,
+}
+
+/// Steps of one kind, as of their closes, and what they took and gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepTotals {
+    /// Steps closed.
+    pub steps: u64,
+    /// From each step's first enter to its last exit, summed: the host's time, which is not the device's where the
+    /// engine runs ahead of it.
+    pub time: Duration,
+    /// All sequences of the steps' batches, with drafts or without; `None` where no step gave them.
+    pub sequences: Option<u64>,
+    /// All tokens emitted for them; `None` where no step gave them.
+    pub tokens: Option<u64>,
+}
+
+impl StepTotals {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            steps: self.steps.saturating_sub(earlier.steps),
+            time: self.time.saturating_sub(earlier.time),
+            sequences: difference(self.sequences, earlier.sequences),
+            tokens: difference(self.tokens, earlier.tokens),
+        }
+    }
+
+    /// Of two engines. One that has no such steps takes no count from the other.
+    fn merged(&self, other: &Self) -> Self {
+        let count = |one: Option<u64>, other_count: Option<u64>| match (one, other_count) {
+            (None, count) if self.steps == 0 => count,
+            (count, None) if other.steps == 0 => count,
+            (one, other) => Some(one?.saturating_add(other?)),
+        };
+        Self {
+            steps: self.steps.saturating_add(other.steps),
+            time: self.time.saturating_add(other.time),
+            sequences: count(self.sequences, other.sequences),
+            tokens: count(self.tokens, other.tokens),
+        }
+    }
 }
 
 impl SpecDecodeMetrics {
@@ -100,7 +149,6 @@ impl SpecDecodeMetrics {
     /// ```
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let count = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then.unwrap_or_default()));
         let per_position = |now: &Option<Vec<u64>>, then: &Option<Vec<u64>>| {
             let then = then.as_deref().unwrap_or_default();
             let difference = |(position, now): (usize, &u64)| now.saturating_sub(at(then, position));
@@ -108,12 +156,16 @@ impl SpecDecodeMetrics {
         };
         Self {
             num_spec_tokens: self.num_spec_tokens,
-            drafts: count(self.drafts, earlier.drafts),
-            draft_tokens: count(self.draft_tokens, earlier.draft_tokens),
-            accepted_tokens: count(self.accepted_tokens, earlier.accepted_tokens),
-            emitted_tokens: count(self.emitted_tokens, earlier.emitted_tokens),
+            drafts: difference(self.drafts, earlier.drafts),
+            draft_tokens: difference(self.draft_tokens, earlier.draft_tokens),
+            accepted_tokens: difference(self.accepted_tokens, earlier.accepted_tokens),
+            emitted_tokens: difference(self.emitted_tokens, earlier.emitted_tokens),
             accepted_per_position: per_position(&self.accepted_per_position, &earlier.accepted_per_position),
             draft_per_position: per_position(&self.draft_per_position, &earlier.draft_per_position),
+            drafted_steps: self.drafted_steps.since(&earlier.drafted_steps),
+            plain_steps: self.plain_steps.since(&earlier.plain_steps),
+            draft_time: self.draft_time.saturating_sub(earlier.draft_time),
+            verify_time: self.verify_time.saturating_sub(earlier.verify_time),
         }
     }
 
@@ -134,8 +186,16 @@ impl SpecDecodeMetrics {
             emitted_tokens: count(self.emitted_tokens, other.emitted_tokens),
             accepted_per_position: per_position(&self.accepted_per_position, &other.accepted_per_position),
             draft_per_position: per_position(&self.draft_per_position, &other.draft_per_position),
+            drafted_steps: self.drafted_steps.merged(&other.drafted_steps),
+            plain_steps: self.plain_steps.merged(&other.plain_steps),
+            draft_time: self.draft_time.saturating_add(other.draft_time),
+            verify_time: self.verify_time.saturating_add(other.verify_time),
         }
     }
+}
+
+fn difference(now: Option<u64>, then: Option<u64>) -> Option<u64> {
+    Some(now?.saturating_sub(then.unwrap_or_default()))
 }
 
 fn at(counts: &[u64], position: usize) -> u64 {
