@@ -231,7 +231,7 @@ fn figures_of_public_bug_reports() {
             accepted_tokens: Some(count(&case["accepted_tokens"])),
             emitted_tokens: case["emitted_tokens"].as_u64(),
             accepted_per_position: counts(&case["accepted_per_pos"]),
-            draft_per_position: None,
+            ..SpecDecodeMetrics::default()
         };
         if let Some(histogram) = histogram {
             assert_eq!(Some(histogram.iter().sum()), metrics.drafts, "{source}");
