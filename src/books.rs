@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::anomaly::{Anomalies, Anomaly};
 use crate::attachment::Attachment;
 use crate::engine::Engine;
+use crate::metrics::StepTotals;
 use crate::open_steps::Slot;
+use crate::phases::Phase;
 use crate::published::{Writing, gave, word};
 use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::shared::Shared;
-use crate::step::{Fields, Step};
+use crate::step::{Count, Fields, Step};
+use crate::ticks::Ticks;
 use crate::window;
 
 /// The part of an engine's state that only the holder of its baton opens.
@@ -29,9 +32,56 @@ pub(crate) struct Totals {
     /// Which of them somebody has given: see [`gave`].
     pub(crate) given: u64,
     pub(crate) num_spec_tokens: u64,
+    pub(crate) steps: Steps,
     pub(crate) positions: usize,
     pub(crate) accepted_per_position: Box<[u64]>,
     pub(crate) draft_per_position: Box<[u64]>,
+}
+
+/// Steps and what they took, each without drafts and with; ticks of phases.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Steps {
+    pub(crate) closed: [u64; 2],
+    pub(crate) ticks: [u64; 2],
+    pub(crate) sequences: [u64; 2],
+    pub(crate) tokens: [u64; 2],
+    pub(crate) phase_ticks: [u64; Phase::COUNT],
+}
+
+impl Steps {
+    /// Out of published words, which `word` gives.
+    pub(crate) fn read(word: impl Fn(usize) -> u64) -> Self {
+        let pair = |first: usize| [word(first), word(first.wrapping_add(1))];
+        Self {
+            closed: pair(word::STEPS),
+            ticks: pair(word::STEP_TICKS),
+            sequences: pair(word::SEQUENCES),
+            tokens: pair(word::TOKENS),
+            phase_ticks: pair(word::PHASE_TICKS),
+        }
+    }
+
+    pub(crate) fn minus(&self, base: &Self) -> Self {
+        let minus = |now: [u64; 2], then: [u64; 2]| [now[0].saturating_sub(then[0]), now[1].saturating_sub(then[1])];
+        Self {
+            closed: minus(self.closed, base.closed),
+            ticks: minus(self.ticks, base.ticks),
+            sequences: minus(self.sequences, base.sequences),
+            tokens: minus(self.tokens, base.tokens),
+            phase_ticks: minus(self.phase_ticks, base.phase_ticks),
+        }
+    }
+
+    /// For the readers: steps without drafts, then those with.
+    pub(crate) fn totals(&self, given: u64, ticks: &Ticks) -> [StepTotals; 2] {
+        let given = |bit: u64, amount: u64| (given & bit != 0).then_some(amount);
+        [0, 1].map(|kind| StepTotals {
+            steps: self.closed[kind],
+            time: ticks.duration(self.ticks[kind]),
+            sequences: given(gave::SEQUENCES, self.sequences[kind]),
+            tokens: given(gave::TOKENS, self.tokens[kind]),
+        })
+    }
 }
 
 /// The window that has not ended.
@@ -98,9 +148,10 @@ impl Engine {
         if k > 0 && k != self.published.get(word::NUM_SPEC_TOKENS) {
             change_num_spec_tokens(&words, k);
         }
-        if fields.has_drafts() {
+        let has_drafts = fields.has_drafts();
+        count_step(&words, slot, &fields, has_drafts);
+        if has_drafts {
             let step = self.read_drafts(&fields, Quantities::NONE);
-            words.count(word::STEPS_DRAFTED, 1);
             // Without a source a step counts whole or not at all.
             if step.is_whole() {
                 for quantity in Quantity::ALL {
@@ -112,8 +163,6 @@ impl Engine {
             if !step.anomalies.is_empty() {
                 add_anomalies(&words, step.anomalies);
             }
-        } else {
-            words.count(word::STEPS_PLAIN, 1);
         }
         if fields.has_rarities() {
             add_rarities(&words, slot);
@@ -148,7 +197,7 @@ impl Engine {
             add_rarities(&words, slot);
         }
         let has_drafts = fields.has_drafts();
-        words.count(if has_drafts { word::STEPS_DRAFTED } else { word::STEPS_PLAIN }, 1);
+        count_step(&words, slot, &fields, has_drafts);
         if self.hot.opens_books.load(Ordering::Relaxed) || slot.is_taken() {
             let step = Step::of(&fields, from_source, self.has_given_emitted());
             if !step.anomalies.is_empty() {
@@ -258,6 +307,7 @@ impl Engine {
         totals.amounts = self.published_amounts();
         totals.given = self.published.get(word::GAVE);
         totals.num_spec_tokens = self.published.get(word::NUM_SPEC_TOKENS);
+        totals.steps = Steps::read(|word| self.published.get(word));
         totals.positions = usize::try_from(self.published.get(word::POSITIONS)).unwrap_or(usize::MAX);
         let (accepted, draft) = self.published.positions();
         let copy = |to: &mut [u64], from: &[AtomicU64]| {
@@ -265,6 +315,44 @@ impl Engine {
         };
         copy(&mut totals.accepted_per_position, accepted);
         copy(&mut totals.draft_per_position, draft);
+    }
+}
+
+/// Counts a step and what it took, which no source knows.
+#[inline(always)]
+fn count_step(words: &Writing<'_>, slot: &Slot, fields: &Fields, has_drafts: bool) {
+    let kind = usize::from(has_drafts);
+    words.count(word::STEPS.wrapping_add(kind), 1);
+    words.count(word::STEP_TICKS.wrapping_add(kind), slot.took());
+    if fields.has_batch() {
+        count_batch(words, slot, kind);
+    }
+    let phases = slot.phases();
+    if phases != [0; Phase::COUNT] && has_drafts {
+        count_phases(words, phases);
+    }
+}
+
+#[inline(never)]
+fn count_batch(words: &Writing<'_>, slot: &Slot, kind: usize) {
+    for (count, total, bit) in
+        [(Count::NumSequences, word::SEQUENCES, gave::SEQUENCES), (Count::NumTokens, word::TOKENS, gave::TOKENS)]
+    {
+        if let Some(amount) = slot.given(count) {
+            words.count(total.wrapping_add(kind), amount);
+            words.set_bits(word::GAVE, bit);
+        }
+    }
+}
+
+#[inline(never)]
+fn count_phases(words: &Writing<'_>, phases: [u64; Phase::COUNT]) {
+    for ((ticks, total), bit) in phases.into_iter().zip(word::PHASE_TICKS..).zip([gave::DRAFT_TIME, gave::VERIFY_TIME])
+    {
+        if ticks > 0 {
+            words.count(total, ticks);
+            words.set_bits(word::GAVE, bit);
+        }
     }
 }
 
@@ -277,7 +365,7 @@ fn change_num_spec_tokens(words: &Writing<'_>, k: u64) {
 /// Counts discarded tokens and misused values, which most steps have none of.
 #[cold]
 fn add_rarities(words: &Writing<'_>, slot: &Slot) {
-    if let Some(discarded) = slot.discarded() {
+    if let Some(discarded) = slot.given(Count::NumDiscardedDraftTokens) {
         words.add(word::DISCARDED, discarded);
         words.set_bits(word::GAVE, gave::DISCARDED);
     }

@@ -14,6 +14,7 @@ use crate::engines::Engines;
 use crate::handle::Handle;
 use crate::layer::{SpecDecodeLayer, StepFilter, StepLayer};
 use crate::open_steps::OpenSteps;
+use crate::phases::{DRAFT_SPAN_NAME, OpenPhases, Phase, VERIFY_SPAN_NAME};
 use crate::shared::Shared;
 use crate::step::SPAN_NAME;
 use crate::ticks::Ticks;
@@ -22,6 +23,7 @@ use crate::ticks::Ticks;
 #[must_use]
 pub struct Builder<'a> {
     span_name: String,
+    phase_names: [String; Phase::COUNT],
     interval: Duration,
     rank: u32,
     engines: usize,
@@ -39,6 +41,7 @@ pub struct Builder<'a> {
 pub fn builder<'a>() -> Builder<'a> {
     Builder {
         span_name: SPAN_NAME.to_owned(),
+        phase_names: [DRAFT_SPAN_NAME.to_owned(), VERIFY_SPAN_NAME.to_owned()],
         interval: Duration::from_secs(5),
         rank: 0,
         engines: 64,
@@ -60,6 +63,19 @@ impl<'a> Builder<'a> {
     /// The name of the span that is a step, in place of `spec_decode_step`.
     pub fn with_span_name(self, name: impl Into<String>) -> Self {
         Self { span_name: name.into(), ..self }
+    }
+
+    /// The name of the span inside a step in which drafts are made, in place of `spec_decode_draft`: its time is told
+    /// apart from the step's.
+    pub fn with_draft_span_name(self, name: impl Into<String>) -> Self {
+        let [_, verify] = self.phase_names;
+        Self { phase_names: [name.into(), verify], ..self }
+    }
+
+    /// The name of the span inside a step in which drafts are verified, in place of `spec_decode_verify`.
+    pub fn with_verify_span_name(self, name: impl Into<String>) -> Self {
+        let [draft, _] = self.phase_names;
+        Self { phase_names: [draft, name.into()], ..self }
     }
 
     /// At least so much lies between two copies, and between a window's two ends. At most a day.
@@ -117,6 +133,7 @@ impl<'a> Builder<'a> {
         let ticks = Ticks::new(self.clock.unwrap_or_default());
         let shared = Arc::new(Shared {
             span_name: self.span_name.into(),
+            phase_names: self.phase_names.map(String::into_boxed_str),
             counts: self.rank == 0,
             #[cfg(feature = "otel")]
             interval: self.interval,
@@ -124,6 +141,7 @@ impl<'a> Builder<'a> {
             ticks,
             callsites: Callsites::new(),
             steps: OpenSteps::new(self.open_steps),
+            phases: OpenPhases::new(self.open_steps),
             engines: Engines::new(self.engines, self.positions),
             default_engine: AtomicU32::new(u32::MAX),
             sources: AtomicU32::new(0),
@@ -145,7 +163,9 @@ impl<'a> Builder<'a> {
     fn check(&self) -> Result<(), BuildError> {
         /// OpenTelemetry's limit of attribute sets per instrument.
         const MAX_SETS: usize = 2_000;
-        if self.span_name.is_empty() {
+        let [draft, verify] = &self.phase_names;
+        let names = [&self.span_name, draft, verify];
+        if names.iter().any(|name| name.is_empty()) || names[0] == draft || names[0] == verify || draft == verify {
             return Err(BuildError::SpanName);
         }
         if self.interval > Self::MAX_INTERVAL {
@@ -175,7 +195,7 @@ impl fmt::Debug for Builder<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The span's name is empty.
+    /// A span's name is empty, or two spans have the same.
     SpanName,
     /// The interval is longer than a day.
     Interval,
@@ -188,7 +208,7 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::SpanName => "the span's name is empty",
+            Self::SpanName => "a span's name is empty, or two spans have the same",
             Self::Interval => "the interval is longer than a day",
             Self::Engines => "engines times positions must lie between 1 and 2,000",
             Self::OpenSteps => "the bound of open steps must lie between 1 and 65,536",

@@ -6,6 +6,7 @@ use once_cell::race::OnceBox;
 use tracing::Metadata;
 use tracing::field::FieldSet;
 
+use crate::phases::Phase;
 use crate::step::{Count, ENGINE, RANK};
 
 /// What a field means to us.
@@ -53,6 +54,8 @@ impl FieldCodes {
 pub(crate) struct Callsite {
     /// The address of its metadata, which is static.
     metadata: usize,
+    /// The phase that its spans are; `None` for a step.
+    pub(crate) phase: Option<Phase>,
     pub(crate) codes: FieldCodes,
     /// The engine of its last span, as the engines' table counts them.
     last_engine: AtomicU32,
@@ -82,11 +85,12 @@ impl Callsites {
     }
 
     /// Prepares a callsite of ours, once.
-    pub(crate) fn register(&self, metadata: &'static Metadata<'static>) {
+    pub(crate) fn register(&self, metadata: &'static Metadata<'static>, phase: Option<Phase>) {
         for place in &self.0 {
             let callsite = place.get_or_init(|| {
                 Box::new(Callsite {
                     metadata: address(metadata),
+                    phase,
                     codes: FieldCodes::of(metadata.fields()),
                     last_engine: AtomicU32::new(u32::MAX),
                 })

@@ -104,8 +104,10 @@ impl Engine {
 
     /// Nobody is inside a step any more.
     #[inline]
-    pub(crate) fn left(&self, slot: &Slot, shared: &Shared) {
-        self.start_if_due(Some(slot), shared);
+    pub(crate) fn left(&self, slot: &Slot, now: u64, shared: &Shared) {
+        if now >= self.hot.due.load(Ordering::Relaxed) {
+            self.start_copy(now, Some(slot), shared);
+        }
     }
 
     /// A step is closed.
@@ -124,14 +126,14 @@ impl Engine {
             self.leave(index, shared);
         }
         if !ever_entered || self.hot.futures.load(Ordering::Relaxed) {
-            self.start_if_due(None, shared);
+            self.start_if_due(shared);
         }
     }
 
     /// What a begin and an exit do, without a step.
     pub(crate) fn idle(&self, shared: &Shared) {
         self.begin(shared);
-        self.start_if_due(None, shared);
+        self.start_if_due(shared);
     }
 
     /// Leaves a closed step to whoever holds the baton, or takes it after all.
@@ -166,14 +168,14 @@ impl Engine {
         }
     }
 
-    /// Nobody is inside a step any more, or it is over: the interval may have passed.
+    /// A step is over, or there is none: the interval may have passed.
     #[inline]
-    fn start_if_due(&self, starter: Option<&Slot>, shared: &Shared) {
+    fn start_if_due(&self, shared: &Shared) {
         let due = self.hot.due.load(Ordering::Relaxed);
         if due != NEVER {
             let now = shared.ticks.now();
             if now >= due {
-                self.start_copy(now, starter, shared);
+                self.start_copy(now, None, shared);
             }
         }
     }

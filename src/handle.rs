@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::attachment::{Attachment, Sample, guarded};
 use crate::attributes::EngineAttributes;
-use crate::books::{End, Totals};
+use crate::books::{End, Steps, Totals};
 use crate::collection::{Started, state};
 use crate::collector::Collector;
 use crate::engine::{Engine, Holding};
@@ -17,7 +17,7 @@ use crate::published::{gave, word};
 use crate::quantity::Quantity;
 use crate::shared::Shared;
 use crate::source::{Busy, CounterSource, Counters, Failed, Snapshot, SourceError};
-use crate::ticks::NEVER;
+use crate::ticks::{NEVER, Ticks};
 
 /// How long a call of the handle waits for an engine's thread to finish what it is doing, and an attach for its zero.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -157,9 +157,9 @@ impl Handle {
         let books = engine.books()?;
         let metrics = match &books.attachment {
             Some(attachment) if !attachment.on_host && !attachment.collector.is_dead() => {
-                books.sample.minus(&books.base)
+                books.sample.minus(&books.base, &self.shared.ticks)
             }
-            _ => engine.totals().minus(&books.base),
+            _ => engine.totals().minus(&books.base, &self.shared.ticks),
         };
         drop(books);
         drop(holding);
@@ -176,7 +176,7 @@ impl Handle {
         }
         let now = self.shared.ticks.now();
         let age = |since: u64| (since != NEVER).then(|| self.shared.ticks.duration(now.saturating_sub(since)));
-        let [plain, drafted] = [reading.words[word::STEPS_PLAIN], reading.words[word::STEPS_DRAFTED]];
+        let [plain, drafted] = Steps::read(|word| reading.words[word]).closed;
         Status {
             steps: plain.saturating_add(drafted),
             open_steps: self.shared.steps.count_of_engine(engine.index),
@@ -328,7 +328,7 @@ fn waiting_or_failed(error: SourceError) -> Progress {
 }
 
 impl Totals {
-    fn minus(&self, base: &Self) -> SpecDecodeMetrics {
+    fn minus(&self, base: &Self, ticks: &Ticks) -> SpecDecodeMetrics {
         let amounts = self.amounts.minus(&base.amounts);
         let given = |bit: u64| self.given & bit != 0;
         let count = |quantity: Quantity| given(1 << quantity as u64).then(|| amounts.get(quantity));
@@ -337,6 +337,9 @@ impl Totals {
             let difference = now.iter().zip(then).map(|(now, then)| now.saturating_sub(then));
             given(bit).then(|| difference.take(self.positions).collect())
         };
+        let steps = self.steps.minus(&base.steps);
+        let [plain_steps, drafted_steps] = steps.totals(self.given, ticks);
+        let [draft_time, verify_time] = steps.phase_ticks.map(|phase| ticks.duration(phase));
         SpecDecodeMetrics {
             num_spec_tokens: (self.num_spec_tokens > 0).then_some(self.num_spec_tokens),
             drafts: count(Quantity::Drafts),
@@ -353,7 +356,10 @@ impl Totals {
                 &self.draft_per_position,
                 &base.draft_per_position,
             ),
-            ..SpecDecodeMetrics::default()
+            drafted_steps,
+            plain_steps,
+            draft_time,
+            verify_time,
         }
     }
 }

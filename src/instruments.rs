@@ -8,6 +8,7 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 
 use crate::anomaly::{self, Anomaly};
 use crate::outcome::{Outcome, Reason};
+use crate::phases::Phase;
 use crate::published::{Reading, gave, word};
 use crate::quantity::Quantity;
 use crate::shared::Shared;
@@ -24,15 +25,28 @@ pub(crate) fn register(shared: &Arc<Shared>, provider: &dyn MeterProvider, insta
     };
     let meter = provider.meter_with_scope(scope.build());
     let reader = Arc::new(Reader { shared: Arc::clone(shared), state: Mutex::default() });
-    register_counters(&meter, &reader);
-    register_gauges(&meter, &reader);
+    let mut asks = Asks::default();
+    register_counters(&meter, &reader, &mut asks);
+    register_gauges(&meter, &reader, &mut asks);
+}
+
+/// The instruments' bits: each has one of its own in [`Snapshot::asked`].
+#[derive(Default)]
+struct Asks(u32);
+
+impl Asks {
+    fn next(&mut self) -> u32 {
+        let bit = 1_u32.wrapping_shl(self.0);
+        self.0 = self.0.wrapping_add(1);
+        bit
+    }
 }
 
 type Observe<T> = fn(&View<'_>, &dyn AsyncInstrument<T>);
 
-fn register_counters(meter: &Meter, reader: &Arc<Reader>) {
+fn register_counters(meter: &Meter, reader: &Arc<Reader>, asks: &mut Asks) {
     // What is divided comes before what it is divided by: with two readers at once the quotient is too low at worst.
-    let counters: [(&'static str, &'static str, &'static str, Observe<u64>); 10] = [
+    let counters: [(&'static str, &'static str, &'static str, Observe<u64>); 12] = [
         ("spec_decode.accepted_tokens", "{token}", "Accepted prefix of each draft, summed", |view, out| {
             view.total(Quantity::Accepted, true, out);
         }),
@@ -55,36 +69,63 @@ fn register_counters(meter: &Meter, reader: &Arc<Reader>) {
             view.positions(gave::DRAFT_PER_POSITION, &view.reading.draft_per_position, out);
         }),
         ("spec_decode.steps", "{step}", "Steps closed, with drafts and without", |view, out| view.steps(out)),
+        (
+            "spec_decode.sequences",
+            "{sequence}",
+            "Sequences of the steps' batches, with drafts and without",
+            |view, out| {
+                view.batch(gave::SEQUENCES, word::SEQUENCES, out);
+            },
+        ),
+        ("spec_decode.tokens", "{token}", "Tokens emitted for all sequences of the batches", |view, out| {
+            view.batch(gave::TOKENS, word::TOKENS, out);
+        }),
         ("spec_decode.collections", "{collection}", "Copies of device counters, by outcome", |view, out| {
             view.collections(out)
         }),
         ("spec_decode.anomalies", "{anomaly}", "Contradictions and losses, by type", |view, out| view.anomalies(out)),
     ];
-    for (bit, (name, unit, description, observe)) in counters.into_iter().enumerate() {
-        let reader = Arc::clone(reader);
+    for (name, unit, description, observe) in counters {
+        let (reader, asks) = (Arc::clone(reader), asks.next());
         let with_global = name == "spec_decode.anomalies";
         meter
             .u64_observable_counter(name)
             .with_unit(unit)
             .with_description(description)
             .with_callback(move |out| {
-                reader.observe(bit as u32, out, observe);
+                reader.observe(asks, out, observe);
                 if with_global {
                     reader.global_anomalies(out);
                 }
             })
             .build();
     }
-    let reader = Arc::clone(reader);
-    meter
-        .f64_observable_counter("spec_decode.collection.time")
-        .with_unit("s")
-        .with_description("Time from the start of a copy to its publication, summed")
-        .with_callback(move |out| reader.observe(10, out, |view, out| view.collection_time(out)))
-        .build();
+    let times: [(&'static str, &'static str, Observe<f64>); 4] = [
+        ("spec_decode.step.time", "Time from a step's first enter to its last exit, summed", |view, out| {
+            view.step_time(out);
+        }),
+        ("spec_decode.draft.time", "Time inside the draft spans of steps with drafts, summed", |view, out| {
+            view.phase_time(Phase::Draft, gave::DRAFT_TIME, out);
+        }),
+        ("spec_decode.verify.time", "Time inside the verify spans of steps with drafts, summed", |view, out| {
+            view.phase_time(Phase::Verify, gave::VERIFY_TIME, out);
+        }),
+        ("spec_decode.collection.time", "Time from the start of a copy to its publication, summed", |view, out| {
+            view.collection_time(out);
+        }),
+    ];
+    for (name, description, observe) in times {
+        let (reader, asks) = (Arc::clone(reader), asks.next());
+        meter
+            .f64_observable_counter(name)
+            .with_unit("s")
+            .with_description(description)
+            .with_callback(move |out| reader.observe(asks, out, observe))
+            .build();
+    }
 }
 
-fn register_gauges(meter: &Meter, reader: &Arc<Reader>) {
+fn register_gauges(meter: &Meter, reader: &Arc<Reader>, asks: &mut Asks) {
     let gauges: [(&'static str, &'static str, &'static str, Observe<f64>); 4] = [
         ("spec_decode.draft_acceptance_rate", "1", "Accepted / draft tokens, over the last window", |view, out| {
             let [_, tokens, accepted, _] = view.window_sums();
@@ -110,21 +151,21 @@ fn register_gauges(meter: &Meter, reader: &Arc<Reader>) {
         ),
         ("spec_decode.collection.age", "s", "Age of the copy in flight", |view, out| view.collection_age(out)),
     ];
-    for (bit, (name, unit, description, observe)) in (11..).zip(gauges) {
-        let reader = Arc::clone(reader);
+    for (name, unit, description, observe) in gauges {
+        let (reader, asks) = (Arc::clone(reader), asks.next());
         meter
             .f64_observable_gauge(name)
             .with_unit(unit)
             .with_description(description)
-            .with_callback(move |out| reader.observe(bit, out, observe))
+            .with_callback(move |out| reader.observe(asks, out, observe))
             .build();
     }
-    let reader = Arc::clone(reader);
+    let (reader, asks) = (Arc::clone(reader), asks.next());
     meter
         .u64_observable_gauge("spec_decode.num_spec_tokens")
         .with_unit("{token}")
         .with_description("Draft tokens per sequence: the last value above 0")
-        .with_callback(move |out| reader.observe(15, out, |view, out| view.num_spec_tokens(out)))
+        .with_callback(move |out| reader.observe(asks, out, |view, out| view.num_spec_tokens(out)))
         .build();
 }
 
@@ -155,9 +196,8 @@ struct EngineReading {
 
 impl Reader {
     /// Shows an instrument the numbers. One that asks a second time begins a new collection, with a new state.
-    fn observe<T>(&self, bit: u32, out: &dyn AsyncInstrument<T>, observe: Observe<T>) {
+    fn observe<T>(&self, asks: u32, out: &dyn AsyncInstrument<T>, observe: Observe<T>) {
         let mut snapshot = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let asks = 1_u32.wrapping_shl(bit);
         if snapshot.asked == 0 || snapshot.asked & asks != 0 {
             snapshot.renew(&self.shared);
         }
@@ -254,10 +294,37 @@ impl View<'_> {
         }
     }
 
-    fn steps(&self, out: &dyn AsyncInstrument<u64>) {
-        for (drafted, word) in [(false, word::STEPS_PLAIN), (true, word::STEPS_DRAFTED)] {
-            out.observe(self.reading.words[word], &self.with([KeyValue::new("spec_decode.drafted", drafted)]));
+    /// The two words from `first` on, of steps without drafts and with.
+    fn by_drafted(&self, first: usize, out: &mut dyn FnMut(u64, &[KeyValue])) {
+        for (drafted, word) in [(false, first), (true, first.wrapping_add(1))] {
+            out(self.reading.words[word], &self.with([KeyValue::new("spec_decode.drafted", drafted)]));
         }
+    }
+
+    fn steps(&self, out: &dyn AsyncInstrument<u64>) {
+        self.by_drafted(word::STEPS, &mut |steps, attributes| out.observe(steps, attributes));
+    }
+
+    /// What the steps' batches had, from `first` on, once a step has said so.
+    fn batch(&self, bit: u64, first: usize, out: &dyn AsyncInstrument<u64>) {
+        if self.gave(bit) {
+            self.by_drafted(first, &mut |count, attributes| out.observe(count, attributes));
+        }
+    }
+
+    fn step_time(&self, out: &dyn AsyncInstrument<f64>) {
+        self.by_drafted(word::STEP_TICKS, &mut |ticks, attributes| out.observe(self.seconds(ticks), attributes));
+    }
+
+    fn phase_time(&self, phase: Phase, bit: u64, out: &dyn AsyncInstrument<f64>) {
+        if self.gave(bit) {
+            let ticks = self.reading.words[word::PHASE_TICKS.wrapping_add(phase as usize)];
+            out.observe(self.seconds(ticks), &self.engine.attributes);
+        }
+    }
+
+    fn seconds(&self, ticks: u64) -> f64 {
+        self.shared.ticks.duration(ticks).as_secs_f64()
     }
 
     fn collections(&self, out: &dyn AsyncInstrument<u64>) {
@@ -288,15 +355,14 @@ impl View<'_> {
     fn collection_time(&self, out: &dyn AsyncInstrument<f64>) {
         let ticks = self.reading.words[word::COLLECTION_TICKS];
         if self.reading.words[word::collection(Outcome::Resolved, Reason::None)] > 0 {
-            out.observe(self.shared.ticks.duration(ticks).as_secs_f64(), &self.engine.attributes);
+            out.observe(self.seconds(ticks), &self.engine.attributes);
         }
     }
 
     fn collection_age(&self, out: &dyn AsyncInstrument<f64>) {
         let since = self.reading.words[word::IN_FLIGHT_SINCE];
         if since != NEVER {
-            let age = self.shared.ticks.duration(self.now.saturating_sub(since));
-            out.observe(age.as_secs_f64(), &self.engine.attributes);
+            out.observe(self.seconds(self.now.saturating_sub(since)), &self.engine.attributes);
         }
     }
 

@@ -13,7 +13,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::callsites::{Callsite, Callsites, FieldCodes};
 use crate::open_steps::{Misuses, NewStep, Slot};
-use crate::shared::Shared;
+use crate::phases::Phase;
+use crate::shared::{Kind, Shared};
 use crate::step::DEFAULT_ENGINE;
 use crate::visitor::{MAX_ENGINE_NAME, Reader, StepVisitor};
 
@@ -33,24 +34,24 @@ pub struct StepFilter(pub(crate) Arc<Shared>);
 
 impl StepFilter {
     #[inline(never)]
-    fn is_ours(&self, metadata: &Metadata<'_>) -> bool {
-        self.0.counts && metadata.is_span() && metadata.name() == &*self.0.span_name
+    fn kind_of(&self, metadata: &Metadata<'_>) -> Option<Kind> {
+        if self.0.counts && metadata.is_span() { self.0.kind_of(metadata.name()) } else { None }
     }
 }
 
 impl<S: Subscriber> Filter<S> for StepFilter {
     #[inline]
     fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        self.0.callsites.is_first(metadata) || self.is_ours(metadata)
+        self.0.callsites.is_first(metadata) || self.kind_of(metadata).is_some()
     }
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if self.is_ours(metadata) {
-            self.0.callsites.register(metadata);
-            Interest::sometimes()
-        } else {
-            Interest::never()
+        match self.kind_of(metadata) {
+            Some(Kind::Step) => self.0.callsites.register(metadata, None),
+            Some(Kind::Phase(phase)) => self.0.callsites.register(metadata, Some(phase)),
+            None => return Interest::never(),
         }
+        Interest::sometimes()
     }
 }
 
@@ -58,17 +59,17 @@ impl<S> Layer<S> for StepLayer
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let shared = &*self.0;
         match shared.callsites.find(attributes.metadata()) {
-            Some((place, callsite)) => {
-                shared.open_step(attributes, id, &callsite.codes, &Origin { shared, callsite: Some(callsite), place });
-            }
-            None => {
-                let codes = FieldCodes::of(attributes.metadata().fields());
-                let origin = Origin { shared, callsite: None, place: Callsites::UNKNOWN };
-                shared.open_step(attributes, id, &codes, &origin);
-            }
+            Some((place, callsite)) => match callsite.phase {
+                None => {
+                    let origin = Origin { shared, callsite: Some(callsite), place };
+                    shared.open_step(attributes, id, &callsite.codes, &origin);
+                }
+                Some(phase) => self.open_phase(phase, attributes, id, &context),
+            },
+            None => self.open_by_name(attributes, id, &context),
         }
     }
 
@@ -83,8 +84,11 @@ where
 
     fn on_enter(&self, id: &Id, _: Context<'_, S>) {
         let shared = &*self.0;
-        let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return };
+        let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return shared.enter_phase(id.into_u64()) };
         let before = slot.enter();
+        if !before.ever_entered() {
+            slot.start_at(shared.ticks.now());
+        }
         if shared.has_flights() || before.ever_entered() {
             shared.entered(slot, before);
         }
@@ -92,20 +96,57 @@ where
 
     fn on_exit(&self, id: &Id, _: Context<'_, S>) {
         let shared = &*self.0;
-        let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return };
-        if shared.has_sources() {
-            shared.exited(slot);
-        } else {
-            slot.exit();
+        match shared.steps.find(id.into_u64()) {
+            Some((_, slot)) => shared.exited(slot),
+            None => shared.exit_phase(id.into_u64()),
         }
     }
 
     fn on_close(&self, id: Id, _: Context<'_, S>) {
         let shared = &*self.0;
-        let Some((index, slot)) = shared.steps.find(id.into_u64()) else { return };
+        let Some((index, slot)) = shared.steps.find(id.into_u64()) else { return shared.close_phase(id.into_u64()) };
         match shared.engines.get(slot.engine.load(Ordering::Relaxed)) {
             Some(engine) => engine.closed(index, slot, shared),
             None => slot.free(),
+        }
+    }
+}
+
+impl StepLayer {
+    /// A span of a callsite that there was no room for.
+    #[cold]
+    fn open_by_name<S>(&self, attributes: &Attributes<'_>, id: &Id, context: &Context<'_, S>)
+    where
+        S: Subscriber + for<'span> LookupSpan<'span>,
+    {
+        let shared = &*self.0;
+        match shared.kind_of(attributes.metadata().name()) {
+            Some(Kind::Phase(phase)) => self.open_phase(phase, attributes, id, context),
+            Some(Kind::Step) | None => {
+                let codes = FieldCodes::of(attributes.metadata().fields());
+                let origin = Origin { shared, callsite: None, place: Callsites::UNKNOWN };
+                shared.open_step(attributes, id, &codes, &origin);
+            }
+        }
+    }
+
+    /// A phase belongs to the step that is its parent, or the nearest of ours around it.
+    #[inline(never)]
+    fn open_phase<S>(&self, phase: Phase, attributes: &Attributes<'_>, id: &Id, context: &Context<'_, S>)
+    where
+        S: Subscriber + for<'span> LookupSpan<'span>,
+    {
+        let shared = &*self.0;
+        let place = |parent: &Id| shared.steps.find(parent.into_u64()).map(|(place, _)| place);
+        let step = match attributes.parent() {
+            Some(parent) => place(parent),
+            None if attributes.is_contextual() => {
+                context.current_span().id().and_then(place).or_else(|| place(&context.lookup_current()?.id()))
+            }
+            None => None,
+        };
+        if let Some(step) = step {
+            shared.phases.open(id.into_u64(), phase, step);
         }
     }
 }

@@ -1,18 +1,14 @@
-//! The steps that are open: a table of fixed size, found by span id, written by whichever thread has the span.
-//!
-//! It is used in place of the span's extensions, which would cost a box, a type map and a lock for every span. A slot
-//! is claimed when the span is made, and its key is retired when the span closes, in every case: span ids come back.
+//! The steps that are open, and those that are closed and left to the holder of their engine's baton.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::phases::Phase;
 use crate::quantity::{Amounts, Quantity};
 use crate::step::{Count, Fields};
+use crate::table::{CLAIMED, FREE, Keyed, RESERVED, Table};
 
-const FREE: u64 = 0;
-/// Being filled in by the thread that makes or leaves the step.
-const CLAIMED: u64 = u64::MAX;
 /// Closed, and left to the holder of the engine's baton.
-const LEFT: u64 = u64::MAX - 1;
+const LEFT: u64 = RESERVED;
 
 /// How many slots for steps left to a baton's holder there are beside each slot for an open step. They keep closed
 /// steps out of the way of open ones while the holder is off its processor.
@@ -37,6 +33,19 @@ pub(crate) struct Slot {
     taken: [AtomicU32; Quantity::COUNT],
     /// The step that was left before this one.
     next: AtomicU32,
+    /// The tick of the first enter, if there was one.
+    started: AtomicU64,
+    /// The tick of the last exit, if there was one.
+    ended: AtomicU64,
+    /// What its phases took, in ticks.
+    phases: [AtomicU64; Phase::COUNT],
+}
+
+impl Keyed for Slot {
+    #[inline]
+    fn key(&self) -> &AtomicU64 {
+        &self.key
+    }
 }
 
 /// What was wrong with the values of a step's fields.
@@ -106,18 +115,10 @@ impl Slot {
             left_at: AtomicU64::new(0),
             taken: [const { AtomicU32::new(0) }; Quantity::COUNT],
             next: AtomicU32::new(0),
+            started: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            phases: [const { AtomicU64::new(0) }; Phase::COUNT],
         }
-    }
-
-    /// Claims a free slot and makes it blank.
-    #[inline]
-    fn claim(&self) -> bool {
-        let claimed = self.key.load(Ordering::Relaxed) == FREE
-            && self.key.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if claimed {
-            self.reset();
-        }
-        claimed
     }
 
     /// What a step begins with, but for what [`NewStep::open`] stores.
@@ -125,6 +126,9 @@ impl Slot {
     fn reset(&self) {
         self.visits.store(0, Ordering::Relaxed);
         self.left_at.store(0, Ordering::Relaxed);
+        for ticks in &self.phases {
+            ticks.store(0, Ordering::Relaxed);
+        }
         // The others are looked at only where they are present.
         for value in self.values.iter().take(Count::READ_WHEN_ABSENT) {
             value.store(0, Ordering::Relaxed);
@@ -155,6 +159,39 @@ impl Slot {
     #[inline]
     pub(crate) fn exit(&self) -> Visits {
         Visits(self.visits.fetch_add(Visits::EXIT, Ordering::AcqRel).wrapping_add(Visits::EXIT))
+    }
+
+    /// The step was entered for the first time.
+    #[inline]
+    pub(crate) fn start_at(&self, now: u64) {
+        self.started.store(now, Ordering::Relaxed);
+    }
+
+    /// The step was exited, perhaps for the last time.
+    #[inline]
+    pub(crate) fn end_at(&self, now: u64) {
+        self.ended.store(now, Ordering::Relaxed);
+    }
+
+    /// Ticks from the first enter to the last exit; 0 for a step that was never entered.
+    #[inline]
+    pub(crate) fn took(&self) -> u64 {
+        if self.visits().ever_entered() {
+            self.ended.load(Ordering::Relaxed).saturating_sub(self.started.load(Ordering::Relaxed))
+        } else {
+            0
+        }
+    }
+
+    /// A phase of the step has ended.
+    pub(crate) fn add_phase(&self, phase: Phase, ticks: u64) {
+        self.phases[phase as usize].fetch_add(ticks, Ordering::Relaxed);
+    }
+
+    /// What its phases took, in ticks.
+    #[inline]
+    pub(crate) fn phases(&self) -> [u64; Phase::COUNT] {
+        [&self.phases[0], &self.phases[1]].map(|ticks| ticks.load(Ordering::Relaxed))
     }
 
     #[inline]
@@ -223,11 +260,11 @@ impl Slot {
         }
     }
 
-    /// Tokens drafted, but never verified.
-    pub(crate) fn discarded(&self) -> Option<u64> {
-        let index = Count::NumDiscardedDraftTokens as usize;
-        let is_given = self.present.load(Ordering::Relaxed) & 1 << index != 0;
-        is_given.then(|| self.values[index].load(Ordering::Relaxed).into())
+    /// A number that is looked at only where it is present.
+    #[inline]
+    pub(crate) fn given(&self, count: Count) -> Option<u64> {
+        let is_given = self.present.load(Ordering::Relaxed) & 1 << count as u32 != 0;
+        is_given.then(|| self.values[count as usize].load(Ordering::Relaxed).into())
     }
 
     #[inline]
@@ -252,6 +289,10 @@ impl Slot {
         self.left_at.store(other.left_at.swap(LeftAt::MOVED, Ordering::AcqRel), Ordering::Relaxed);
         self.values.iter().zip(&other.values).for_each(|(to, from)| copy(to, from));
         self.taken.iter().zip(&other.taken).for_each(|(to, from)| copy(to, from));
+        let copy = |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        copy(&self.started, &other.started);
+        copy(&self.ended, &other.ended);
+        self.phases.iter().zip(&other.phases).for_each(|(to, from)| copy(to, from));
     }
 }
 
@@ -267,86 +308,46 @@ pub(crate) struct NewStep<'a> {
 #[derive(Debug)]
 pub(crate) struct OpenSteps {
     /// The slots of open steps, then those of steps that were left.
-    slots: Box<[Slot]>,
-    bound: usize,
-    /// How far from its home a step has ever been put.
-    reach: AtomicUsize,
+    table: Table<Slot>,
     /// Spare slots up to here have ever been used.
     spares_used: AtomicUsize,
 }
 
 impl OpenSteps {
     pub(crate) fn new(bound: usize) -> Self {
-        let all = bound.saturating_mul(SPARES.wrapping_add(1));
-        Self {
-            slots: (0..all).map(|_| Slot::vacant()).collect(),
-            bound,
-            reach: AtomicUsize::new(0),
-            spares_used: AtomicUsize::new(0),
-        }
+        let table = Table::new(bound, bound.saturating_mul(SPARES), Slot::vacant);
+        Self { table, spares_used: AtomicUsize::new(0) }
     }
 
     /// Claims a slot for the step with this span id; `None` if as many steps are open as may be.
     #[inline]
     pub(crate) fn claim(&self, id: u64) -> Option<&Slot> {
-        if id >= LEFT {
-            return None;
-        }
-        let home = self.home(id);
-        let slot = self.slots.get(home)?;
-        if slot.claim() { Some(slot) } else { self.claim_beyond(home) }
-    }
-
-    #[cold]
-    fn claim_beyond(&self, home: usize) -> Option<&Slot> {
-        let mut index = home;
-        for distance in 1..self.bound {
-            index = self.after(index);
-            let slot = self.slots.get(index)?;
-            if slot.claim() {
-                self.reach.fetch_max(distance, Ordering::Relaxed);
-                return Some(slot);
-            }
-        }
-        None
+        let slot = self.table.claim(id)?;
+        slot.reset();
+        Some(slot)
     }
 
     /// Where the step with this span id is.
     #[inline]
     pub(crate) fn find(&self, id: u64) -> Option<(u32, &Slot)> {
-        let home = self.home(id);
-        let slot = self.slots.get(home)?;
-        if slot.key.load(Ordering::Acquire) == id { Some((home as u32, slot)) } else { self.find_beyond(home, id) }
-    }
-
-    #[cold]
-    fn find_beyond(&self, home: usize, id: u64) -> Option<(u32, &Slot)> {
-        let mut index = home;
-        for _ in 0..self.reach.load(Ordering::Relaxed) {
-            index = self.after(index);
-            let slot = self.slots.get(index)?;
-            if slot.key.load(Ordering::Acquire) == id {
-                return Some((index as u32, slot));
-            }
-        }
-        None
+        self.table.find(id)
     }
 
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&Slot> {
-        self.slots.get(index as usize)
+        self.table.get(index)
     }
 
     /// Takes a closed step out of the way of open ones, to be left to the holder of its engine's baton.
     pub(crate) fn set_aside(&self, index: u32) -> u32 {
         let Some(slot) = self.get(index) else { return index };
-        for (spare, number) in self.slots.iter().skip(self.bound).zip(1..) {
+        for (spare, number) in self.table.slots().iter().skip(self.table.bound()).zip(1..) {
             if spare.key.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 self.spares_used.fetch_max(number, Ordering::Relaxed);
                 spare.copy_from(slot);
                 spare.key.store(LEFT, Ordering::Release);
                 slot.key.store(FREE, Ordering::Release);
-                return self.bound.wrapping_add(number).wrapping_sub(1) as u32;
+                return self.table.bound().wrapping_add(number).wrapping_sub(1) as u32;
             }
         }
         slot.key.store(LEFT, Ordering::Release);
@@ -375,8 +376,8 @@ impl OpenSteps {
 
     /// The steps of an engine: those open, and those left to the holder of its baton.
     pub(crate) fn of_engine(&self, engine: u32) -> impl Iterator<Item = (u32, &Slot)> {
-        let used = self.bound.saturating_add(self.spares_used.load(Ordering::Relaxed));
-        (0_u32..).zip(self.slots.iter().take(used)).filter(move |(_, slot)| {
+        let used = self.table.bound().saturating_add(self.spares_used.load(Ordering::Relaxed));
+        (0_u32..).zip(self.table.slots().iter().take(used)).filter(move |(_, slot)| {
             let key = slot.key.load(Ordering::Acquire);
             key != FREE && key != CLAIMED && slot.engine.load(Ordering::Relaxed) == engine
         })
@@ -385,19 +386,6 @@ impl OpenSteps {
     /// How many steps of an engine are open.
     pub(crate) fn count_of_engine(&self, engine: u32) -> usize {
         self.of_engine(engine).filter(|(_, slot)| !slot.is_left()).count()
-    }
-
-    #[inline]
-    fn home(&self, id: u64) -> usize {
-        // Span ids are dense in their low bits: spread them, then scale to the table.
-        let spread = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (u128::from(spread).wrapping_mul(self.bound as u128) >> 64) as usize
-    }
-
-    #[inline]
-    fn after(&self, index: usize) -> usize {
-        let next = index.wrapping_add(1);
-        if next == self.bound { 0 } else { next }
     }
 }
 

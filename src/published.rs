@@ -4,18 +4,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::anomaly::Anomaly;
 use crate::outcome::{Outcome, Reason};
+use crate::phases::Phase;
 use crate::quantity::Quantity;
 use crate::sequence::{Open, Sequence};
 use crate::ticks::NEVER;
 
 /// Where each number of an engine is among its published words.
 pub(crate) mod word {
-    use super::{Anomaly, Outcome, Quantity, Reason};
+    use super::{Anomaly, Outcome, Phase, Quantity, Reason};
 
-    pub(crate) const STEPS_PLAIN: usize = 0;
-    pub(crate) const STEPS_DRAFTED: usize = 1;
+    /// Steps closed, those without drafts, then those with; so are the next three.
+    pub(crate) const STEPS: usize = 0;
+    pub(crate) const STEP_TICKS: usize = STEPS + 2;
+    pub(crate) const SEQUENCES: usize = STEP_TICKS + 2;
+    pub(crate) const TOKENS: usize = SEQUENCES + 2;
+    /// What the phases of steps with drafts took, in their order.
+    pub(crate) const PHASE_TICKS: usize = TOKENS + 2;
     /// The totals of the four quantities, in their order.
-    pub(crate) const TOTALS: usize = 2;
+    pub(crate) const TOTALS: usize = PHASE_TICKS + Phase::COUNT;
     pub(crate) const DISCARDED: usize = TOTALS + Quantity::COUNT;
     /// Which numbers somebody has given so far: see [`super::gave`].
     pub(crate) const GAVE: usize = DISCARDED + 1;
@@ -51,6 +57,10 @@ pub(crate) mod gave {
     pub(crate) const DISCARDED: u64 = 1 << Quantity::COUNT;
     pub(crate) const ACCEPTED_PER_POSITION: u64 = DISCARDED << 1;
     pub(crate) const DRAFT_PER_POSITION: u64 = DISCARDED << 2;
+    pub(crate) const SEQUENCES: u64 = DISCARDED << 3;
+    pub(crate) const TOKENS: u64 = DISCARDED << 4;
+    pub(crate) const DRAFT_TIME: u64 = DISCARDED << 5;
+    pub(crate) const VERIFY_TIME: u64 = DISCARDED << 6;
 }
 
 /// An engine's numbers, as the readers see them.

@@ -7,12 +7,15 @@ use std::time::Duration;
 use crate::callsites::Callsites;
 use crate::engines::Engines;
 use crate::open_steps::{OpenSteps, Slot, Visits};
+use crate::phases::{OpenPhases, Phase};
 use crate::ticks::Ticks;
 
 /// The state of one layer.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) span_name: Box<str>,
+    /// The names of the spans that are phases of a step.
+    pub(crate) phase_names: [Box<str>; Phase::COUNT],
     /// The process counts: its rank is 0.
     pub(crate) counts: bool,
     pub(crate) ticks: Ticks,
@@ -22,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) interval_ticks: u64,
     pub(crate) callsites: Callsites,
     pub(crate) steps: OpenSteps,
+    pub(crate) phases: OpenPhases,
     pub(crate) engines: Engines,
     /// The engine of steps that name none, once it is known; `u32::MAX` before.
     pub(crate) default_engine: AtomicU32,
@@ -37,7 +41,28 @@ pub(crate) struct Shared {
     pub(crate) open_steps_over_bound: AtomicU64,
 }
 
+/// What a span of ours is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Step,
+    Phase(Phase),
+}
+
 impl Shared {
+    /// What a span of this name is, if it is ours.
+    pub(crate) fn kind_of(&self, name: &str) -> Option<Kind> {
+        let [draft, verify] = &self.phase_names;
+        if name == &*self.span_name {
+            Some(Kind::Step)
+        } else if name == &**draft {
+            Some(Kind::Phase(Phase::Draft))
+        } else if name == &**verify {
+            Some(Kind::Phase(Phase::Verify))
+        } else {
+            None
+        }
+    }
+
     #[inline]
     pub(crate) fn has_flights(&self) -> bool {
         self.flights.load(Ordering::Relaxed) != 0
@@ -56,15 +81,21 @@ impl Shared {
         }
     }
 
-    /// A step is exited, while there are sources.
+    /// A step is exited.
     #[inline]
     pub(crate) fn exited(&self, slot: &Slot) {
+        let now = self.ticks.now();
+        slot.end_at(now);
+        if !self.has_sources() {
+            slot.exit();
+            return;
+        }
         // The generation is stored first: whoever sees that nobody is inside sees when the step was left.
         slot.leave_at(self.generation.load(Ordering::SeqCst));
         if slot.exit().inside() == 0
             && let Some(engine) = self.engines.get(slot.engine.load(Ordering::Relaxed))
         {
-            engine.left(slot, self);
+            engine.left(slot, now, self);
         }
     }
 }

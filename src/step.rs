@@ -6,9 +6,8 @@ use crate::quantity::{Amounts, Quantities, Quantity};
 /// The span's name, where the builder gives no other.
 pub(crate) const SPAN_NAME: &str = "spec_decode_step";
 
-/// A field that holds a number of something. The last two are checked as all are; no metric is made of them yet.
+/// A field that holds a number of something.
 #[expect(clippy::enum_variant_names, reason = "the variants are the fields' names")]
-#[allow(dead_code)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     NumSpecTokens,
@@ -66,6 +65,12 @@ impl Fields {
     #[inline]
     pub(crate) const fn has_rarities(&self) -> bool {
         self.present & (Self::MISUSED | 1 << Count::NumDiscardedDraftTokens as u32) != 0
+    }
+
+    /// Whether something is said of the whole batch.
+    #[inline]
+    pub(crate) const fn has_batch(&self) -> bool {
+        self.present & (1 << Count::NumSequences as u32 | 1 << Count::NumTokens as u32) != 0
     }
 
     #[inline]

@@ -1,10 +1,13 @@
 //! All engines' exported numbers, for a metrics system other than OpenTelemetry.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::anomaly::{self, Anomaly};
 use crate::attributes::EngineAttributes;
+use crate::books::Steps;
 use crate::engine::Engine;
+use crate::metrics::StepTotals;
 use crate::outcome::{Outcome, Reason};
 use crate::published::{gave, word};
 use crate::quantity::Quantity;
@@ -28,10 +31,14 @@ pub struct EngineTotals {
     pub engine: String,
     /// Its attributes.
     pub attributes: EngineAttributes,
-    /// Steps closed that had drafts.
-    pub steps_drafted: u64,
+    /// Steps closed that had drafts, and what they took.
+    pub drafted_steps: StepTotals,
     /// Steps closed that had none.
-    pub steps_plain: u64,
+    pub plain_steps: StepTotals,
+    /// Time inside the draft spans of steps with drafts; `None` where no step had one.
+    pub draft_time: Option<Duration>,
+    /// Time inside the verify spans of steps with drafts; `None` where no step had one.
+    pub verify_time: Option<Duration>,
     /// Sequences whose drafts were verified.
     pub drafts: u64,
     /// Tokens submitted to verification.
@@ -54,7 +61,7 @@ pub struct EngineTotals {
 
 impl Totals {
     pub(crate) fn of(shared: &Shared) -> Self {
-        let mut engines: Vec<_> = shared.engines.iter().filter_map(EngineTotals::of).collect();
+        let mut engines: Vec<_> = shared.engines.iter().filter_map(|engine| EngineTotals::of(engine, shared)).collect();
         engines.sort_by(|one, other| one.engine.cmp(&other.engine));
         let anomalies = [
             (anomaly::ENGINE_REFUSED, &shared.engine_refused),
@@ -67,7 +74,7 @@ impl Totals {
 
 impl EngineTotals {
     /// `None` where the engine's words never stood still.
-    fn of(engine: &Engine) -> Option<Self> {
+    fn of(engine: &Engine, shared: &Shared) -> Option<Self> {
         let (mut reading, mut scratch) = (engine.published.blank(), engine.published.blank());
         if !engine.published.read(&mut reading, &mut scratch) {
             return None;
@@ -85,12 +92,18 @@ impl EngineTotals {
         let anomalies = Anomaly::ALL.into_iter();
         let anomalies =
             anomalies.map(|anomaly| (anomaly.name(), words[word::ANOMALIES.wrapping_add(anomaly as usize)]));
+        let steps = Steps::read(|word| words[word]);
+        let [plain_steps, drafted_steps] = steps.totals(words[word::GAVE], &shared.ticks);
+        let [draft, verify] = steps.phase_ticks;
+        let phase = |bit: u64, ticks: u64| given(bit).then(|| shared.ticks.duration(ticks));
         let contended = engine.hot.contended.load(Ordering::Relaxed);
         Some(Self {
             engine: engine.name.to_string(),
             attributes: engine.attributes.clone(),
-            steps_plain: words[word::STEPS_PLAIN],
-            steps_drafted: words[word::STEPS_DRAFTED],
+            drafted_steps,
+            plain_steps,
+            draft_time: phase(gave::DRAFT_TIME, draft),
+            verify_time: phase(gave::VERIFY_TIME, verify),
             drafts: total(Quantity::Drafts),
             draft_tokens: total(Quantity::DraftTokens),
             accepted_tokens: total(Quantity::Accepted),

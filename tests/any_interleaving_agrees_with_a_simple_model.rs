@@ -232,8 +232,8 @@ impl World {
             return Totals::default();
         };
         Totals {
-            plain: totals.steps_plain,
-            drafted: totals.steps_drafted,
+            plain: totals.plain_steps.steps,
+            drafted: totals.drafted_steps.steps,
             drafts: totals.drafts,
             draft_tokens: totals.draft_tokens,
             accepted: totals.accepted_tokens,

@@ -1,0 +1,128 @@
+//! The phases of open steps: spans inside a step whose time is told apart from the step's own.
+//!
+//! A phase keeps its step open, so what it took is known, and added to the step, before the step closes.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::shared::Shared;
+use crate::table::{FREE, Keyed, Table};
+use crate::ticks::NEVER;
+
+/// The span in which drafts are made, where the builder gives no other name.
+pub(crate) const DRAFT_SPAN_NAME: &str = "spec_decode_draft";
+/// The span in which drafts are verified.
+pub(crate) const VERIFY_SPAN_NAME: &str = "spec_decode_verify";
+
+/// What an engine does inside a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Draft,
+    Verify,
+}
+
+impl Phase {
+    pub(crate) const COUNT: usize = 2;
+}
+
+/// One phase.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    key: AtomicU64,
+    /// The first enter.
+    started: AtomicU64,
+    /// The last exit.
+    left: AtomicU64,
+    step: AtomicU32,
+    phase: AtomicU8,
+}
+
+impl Keyed for Slot {
+    fn key(&self) -> &AtomicU64 {
+        &self.key
+    }
+}
+
+impl Slot {
+    fn vacant() -> Self {
+        Self {
+            key: AtomicU64::new(FREE),
+            started: AtomicU64::new(NEVER),
+            left: AtomicU64::new(NEVER),
+            step: AtomicU32::new(0),
+            phase: AtomicU8::new(0),
+        }
+    }
+
+    pub(crate) fn entered(&self, now: u64) {
+        if self.started.load(Ordering::Relaxed) == NEVER {
+            self.started.store(now, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn exited(&self, now: u64) {
+        self.left.store(now, Ordering::Relaxed);
+    }
+
+    /// The span has closed: the place of its step, which has not, and what it took.
+    pub(crate) fn close(&self) -> (u32, Phase, u64) {
+        let is_draft = self.phase.load(Ordering::Relaxed) == Phase::Draft as u8;
+        let phase = if is_draft { Phase::Draft } else { Phase::Verify };
+        let (started, left) = (self.started.load(Ordering::Relaxed), self.left.load(Ordering::Relaxed));
+        let ticks = if left == NEVER { 0 } else { left.saturating_sub(started) };
+        let step = self.step.load(Ordering::Relaxed);
+        self.key.store(FREE, Ordering::Release);
+        (step, phase, ticks)
+    }
+}
+
+/// The phases that are open. One for which there is no room is not timed.
+#[derive(Debug)]
+pub(crate) struct OpenPhases(Table<Slot>);
+
+impl OpenPhases {
+    pub(crate) fn new(bound: usize) -> Self {
+        Self(Table::new(bound, 0, Slot::vacant))
+    }
+
+    /// A span of the step at this place has been made.
+    pub(crate) fn open(&self, id: u64, phase: Phase, step: u32) {
+        if let Some(slot) = self.0.claim(id) {
+            slot.started.store(NEVER, Ordering::Relaxed);
+            slot.left.store(NEVER, Ordering::Relaxed);
+            slot.step.store(step, Ordering::Relaxed);
+            slot.phase.store(phase as u8, Ordering::Relaxed);
+            slot.key.store(id, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn find(&self, id: u64) -> Option<&Slot> {
+        self.0.find(id).map(|(_, slot)| slot)
+    }
+}
+
+/// What the callbacks do with a span that is no step.
+impl Shared {
+    #[inline(never)]
+    pub(crate) fn enter_phase(&self, id: u64) {
+        if let Some(slot) = self.phases.find(id) {
+            slot.entered(self.ticks.now());
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn exit_phase(&self, id: u64) {
+        if let Some(slot) = self.phases.find(id) {
+            slot.exited(self.ticks.now());
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn close_phase(&self, id: u64) {
+        if let Some(slot) = self.phases.find(id) {
+            let (step, phase, ticks) = slot.close();
+            if let Some(step) = self.steps.get(step) {
+                step.add_phase(phase, ticks);
+            }
+        }
+    }
+}
