@@ -7,6 +7,8 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineAttributes {
     pairs: Vec<(&'static str, String)>,
+    /// Those that `spec_decode.info` alone carries.
+    info: Vec<(&'static str, String)>,
 }
 
 impl EngineAttributes {
@@ -34,14 +36,36 @@ impl EngineAttributes {
         self.with("spec_decode.draft_model", draft_model.into())
     }
 
-    /// All of them, as name and value.
+    /// The revision of the model that drafts, as `spec_decode.draft_model_revision` of `spec_decode.info` alone, so that
+    /// a new one is no new series of every metric.
+    #[must_use]
+    pub fn with_draft_model_revision(self, revision: impl Into<String>) -> Self {
+        Self { info: set(self.info, "spec_decode.draft_model_revision", revision.into()), ..self }
+    }
+
+    /// The k that the engine is configured with, as `spec_decode.num_spec_tokens` of `spec_decode.info` alone.
+    #[must_use]
+    pub fn with_num_spec_tokens(self, num_spec_tokens: u32) -> Self {
+        Self { info: set(self.info, "spec_decode.num_spec_tokens", num_spec_tokens.to_string()), ..self }
+    }
+
+    /// All that every point carries, as name and value.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.pairs.iter().map(|(name, value)| (*name, value.as_str()))
     }
 
-    fn with(mut self, name: &'static str, value: String) -> Self {
-        self.pairs.retain(|(existing, _)| *existing != name);
-        self.pairs.push((name, value));
-        self
+    /// What `spec_decode.info` carries besides.
+    pub fn info(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.info.iter().map(|(name, value)| (*name, value.as_str()))
     }
+
+    fn with(self, name: &'static str, value: String) -> Self {
+        Self { pairs: set(self.pairs, name, value), ..self }
+    }
+}
+
+fn set(mut pairs: Vec<(&'static str, String)>, name: &'static str, value: String) -> Vec<(&'static str, String)> {
+    pairs.retain(|(existing, _)| *existing != name);
+    pairs.push((name, value));
+    pairs
 }

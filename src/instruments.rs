@@ -160,13 +160,21 @@ fn register_gauges(meter: &Meter, reader: &Arc<Reader>, asks: &mut Asks) {
             .with_callback(move |out| reader.observe(asks, out, observe))
             .build();
     }
-    let (reader, asks) = (Arc::clone(reader), asks.next());
-    meter
-        .u64_observable_gauge("spec_decode.num_spec_tokens")
-        .with_unit("{token}")
-        .with_description("Draft tokens per sequence: the last value above 0")
-        .with_callback(move |out| reader.observe(asks, out, |view, out| view.num_spec_tokens(out)))
-        .build();
+    let numbers: [(&'static str, &'static str, &'static str, Observe<u64>); 2] = [
+        ("spec_decode.num_spec_tokens", "{token}", "Draft tokens per sequence: the last value above 0", |view, out| {
+            view.num_spec_tokens(out);
+        }),
+        ("spec_decode.info", "", "1, with what the engine has been described as", |view, out| view.info(out)),
+    ];
+    for (name, unit, description, observe) in numbers {
+        let (reader, asks) = (Arc::clone(reader), asks.next());
+        meter
+            .u64_observable_gauge(name)
+            .with_unit(unit)
+            .with_description(description)
+            .with_callback(move |out| reader.observe(asks, out, observe))
+            .build();
+    }
 }
 
 /// What all callbacks share, under a mutex that only readers take.
@@ -187,6 +195,8 @@ struct Snapshot {
 struct EngineReading {
     index: u32,
     attributes: Vec<KeyValue>,
+    /// What `spec_decode.info` carries.
+    info: Vec<KeyValue>,
     reading: Reading,
     scratch: Reading,
     contended: u64,
@@ -233,10 +243,14 @@ impl Snapshot {
                     let mut attributes = vec![KeyValue::new("spec_decode.engine", engine.name.to_string())];
                     attributes
                         .extend(engine.attributes.iter().map(|(name, value)| KeyValue::new(name, value.to_owned())));
+                    let version = KeyValue::new("spec_decode.version", env!("CARGO_PKG_VERSION"));
+                    let described = engine.attributes.info().map(|(name, value)| KeyValue::new(name, value.to_owned()));
+                    let info = attributes.iter().cloned().chain(described).chain([version]).collect();
                     let (reading, scratch) = (engine.published.blank(), engine.published.blank());
                     self.engines.push(EngineReading {
                         index: engine.index,
                         attributes,
+                        info,
                         reading,
                         scratch,
                         contended: 0,
@@ -381,6 +395,10 @@ impl View<'_> {
         if self.shows(gauge) {
             out.observe(value, &self.engine.attributes);
         }
+    }
+
+    fn info(&self, out: &dyn AsyncInstrument<u64>) {
+        out.observe(1, &self.engine.info);
     }
 
     fn num_spec_tokens(&self, out: &dyn AsyncInstrument<u64>) {

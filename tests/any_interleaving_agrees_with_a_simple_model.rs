@@ -374,7 +374,9 @@ impl World {
             }
         }
         let is_counter = |name: &String| {
-            !["rate{", "efficiency{", "length{", "num_spec_tokens{", "age{"].iter().any(|gauge| name.contains(gauge))
+            !["rate{", "efficiency{", "length{", "num_spec_tokens{", "age{", "info{"]
+                .iter()
+                .any(|gauge| name.contains(gauge))
         };
         for (name, before) in self.last.iter().filter(|(name, _)| is_counter(name)) {
             let now = points.get(name);

@@ -92,7 +92,10 @@ fn engines_over_the_bound_are_refused_and_the_others_go_on() {
 fn an_engine_is_described_before_its_steps_and_once() {
     let exported = Exported::cumulative();
     let (stack, handle) = made(builder().with_meter_provider(&exported.provider));
-    let attributes = || EngineAttributes::new().with_model("first").with_model("target").with_draft_model("small");
+    let attributes = || {
+        let attributes = EngineAttributes::new().with_model("first").with_model("target").with_draft_model("small");
+        attributes.with_num_spec_tokens(5).with_draft_model_revision("abc")
+    };
     handle.describe("early", attributes()).unwrap();
     tracing::dispatcher::with_default(&stack, || {
         drop(step_span!(engine = "early", num_drafts = 0));
@@ -110,7 +113,12 @@ fn an_engine_is_described_before_its_steps_and_once() {
     drop(attached);
     drop(handle.attach("source", Device::default().source()).unwrap());
     let attributes = "spec_decode.draft_model=small,spec_decode.engine=early,spec_decode.model=target";
-    assert_eq!(exported.collect()[&format!("spec_decode.drafts{{{attributes}}}")], 0.0);
+    let points = exported.collect();
+    assert_eq!(points[&format!("spec_decode.drafts{{{attributes}}}")], 0.0);
+    let info = "spec_decode.info{spec_decode.draft_model=small,spec_decode.draft_model_revision=abc,\
+                spec_decode.engine=early,spec_decode.model=target,spec_decode.num_spec_tokens=5,spec_decode.version=";
+    assert!(points.iter().any(|(name, one)| name.starts_with(info) && *one == 1.0), "{points:?}");
+    assert_eq!(points.keys().filter(|name| name.contains("revision")).count(), 1, "no other metric carries it");
 }
 
 #[test]
