@@ -55,7 +55,8 @@ minimal() {
   tool cargo-hack 0.6.46 && tool cargo-minimal-versions 0.1.38 ||
     { skipped "no cargo-minimal-versions: minimal versions"; return; }
   git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$folder"
-  (cd "$folder" && CARGO_TARGET_DIR="$CARGO_TARGET_DIR/minimal" cargo minimal-versions check --quiet --direct --all-features)
+  (cd "$folder" && CARGO_TARGET_DIR="$CARGO_TARGET_DIR/minimal" cargo minimal-versions check --direct --all-features) \
+    >"$folder/said" 2>&1 || { cat "$folder/said"; return 1; }
   echo "builds with the oldest versions that it asks for"
 }
 
