@@ -94,10 +94,13 @@ impl Holding<'_> {
             hot.follows_exits.store(0, Ordering::SeqCst);
             return Some(Started::NoLonger);
         }
-        let overlaps = !attachment.counts_drafts() && self.overlaps(generation, follows_exits);
-        attachment.sample = Sample { tally: self.engine.held.take(), overlaps, follows_exits, settles: true, ..sample };
+        attachment.sample = Sample { tally: self.engine.held.take(), follows_exits, ..sample };
         let error = match attachment.start() {
             Ok(()) => {
+                // Asked after the start: what a step has submitted up to here may be in the copy.
+                let settles = !self.overlaps(generation, follows_exits);
+                attachment.sample.settles = settles;
+                attachment.sample.overlaps = !settles && !attachment.counts_drafts();
                 attachment.collector.started(now);
                 self.engine.show(attachment, self.shared);
                 return Some(Started::Yes(generation));
@@ -307,7 +310,7 @@ impl Engine {
             add_anomaly(&words, Anomaly::Overlap, 1);
             return;
         }
-        if settles {
+        if settles && !has_taken {
             self.compare(attachment, own, &words);
         }
         words.set(word::LAST_SAMPLE, now);

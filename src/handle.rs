@@ -20,7 +20,7 @@ use crate::source::{Busy, CounterSource, Counters, Failed, Snapshot, SourceError
 use crate::ticks::{NEVER, Ticks};
 
 /// How long a call of the handle waits for an engine's thread to finish what it is doing, and an attach for its zero.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A handle to the layer. Clones are handles to the same; keep one until after the meter provider's shutdown.
 #[derive(Clone, Debug)]
@@ -170,10 +170,7 @@ impl Handle {
     #[must_use]
     pub fn status(&self, engine: &str) -> Status {
         let Some(engine) = self.shared.engines.find(engine) else { return Status::default() };
-        let (mut reading, mut scratch) = (engine.published.blank(), engine.published.blank());
-        if !engine.published.read(&mut reading, &mut scratch) {
-            return Status::default();
-        }
+        let Some(reading) = engine.published.read_within(PATIENCE) else { return Status::default() };
         let now = self.shared.ticks.now();
         let age = |since: u64| (since != NEVER).then(|| self.shared.ticks.duration(now.saturating_sub(since)));
         let [plain, drafted] = Steps::read(|word| reading.words[word]).closed;

@@ -1,6 +1,7 @@
 //! An engine's numbers, written on its thread and read on others', all of one instant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::anomaly::Anomaly;
 use crate::outcome::{Outcome, Reason};
@@ -118,6 +119,19 @@ impl Published {
         read
     }
 
+    /// A copy of one instant, for callers that may wait for a writer that is off its processor.
+    pub(crate) fn read_within(&self, patience: Duration) -> Option<Reading> {
+        let (mut reading, mut scratch) = (self.blank(), self.blank());
+        let deadline = Instant::now().checked_add(patience);
+        while !self.read(&mut reading, &mut scratch) {
+            if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        Some(reading)
+    }
+
     /// All zeros, with room for as many positions.
     pub(crate) fn blank(&self) -> Reading {
         Reading {
@@ -195,4 +209,25 @@ fn add(totals: &[AtomicU64], amounts: &[u64]) -> bool {
         }
     }
     amounts.iter().skip(totals.len()).any(|&amount| amount > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_off_its_processor_is_waited_for_by_those_who_may() {
+        let published = Published::new(0);
+        let (mut reading, mut scratch) = (published.blank(), published.blank());
+        let words = published.write();
+        words.add(word::STEPS, 1);
+        assert!(!published.read(&mut reading, &mut scratch));
+        assert!(published.read_within(Duration::ZERO).is_none());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| published.read_within(Duration::from_secs(60)));
+            drop(words);
+            let reading = waiting.join().unwrap().unwrap();
+            assert_eq!(reading.words[word::STEPS], 1);
+        });
+    }
 }

@@ -7,6 +7,7 @@ use crate::anomaly::{self, Anomaly};
 use crate::attributes::EngineAttributes;
 use crate::books::Steps;
 use crate::engine::Engine;
+use crate::handle::PATIENCE;
 use crate::metrics::StepTotals;
 use crate::outcome::{Outcome, Reason};
 use crate::published::{gave, word};
@@ -75,10 +76,7 @@ impl Totals {
 impl EngineTotals {
     /// `None` where the engine's words never stood still.
     fn of(engine: &Engine, shared: &Shared) -> Option<Self> {
-        let (mut reading, mut scratch) = (engine.published.blank(), engine.published.blank());
-        if !engine.published.read(&mut reading, &mut scratch) {
-            return None;
-        }
+        let reading = engine.published.read_within(PATIENCE)?;
         let words = &reading.words;
         let total = |quantity: Quantity| words[word::TOTALS.wrapping_add(quantity as usize)];
         let given = |bit: u64| words[word::GAVE] & bit != 0;
