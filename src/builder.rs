@@ -17,6 +17,8 @@ use crate::open_steps::OpenSteps;
 use crate::shared::Shared;
 use crate::step::SPAN_NAME;
 use crate::ticks::Ticks;
+#[cfg(feature = "otel-trace")]
+use crate::trace::{Outbox, Tracing};
 
 /// Sets a layer up: see [`builder`].
 #[must_use]
@@ -32,6 +34,8 @@ pub struct Builder<'a> {
     provider: Option<&'a dyn opentelemetry::metrics::MeterProvider>,
     #[cfg(feature = "otel")]
     instance: Option<String>,
+    #[cfg(feature = "otel-trace")]
+    make_span: Option<crate::trace::MakeSpan>,
     lifetime: std::marker::PhantomData<&'a ()>,
 }
 
@@ -49,6 +53,8 @@ pub fn builder<'a>() -> Builder<'a> {
         provider: None,
         #[cfg(feature = "otel")]
         instance: None,
+        #[cfg(feature = "otel-trace")]
+        make_span: None,
         lifetime: std::marker::PhantomData,
     }
 }
@@ -104,6 +110,21 @@ impl<'a> Builder<'a> {
         Self { instance: Some(instance.into()), ..self }
     }
 
+    /// Where collections become spans: with a `tracing-opentelemetry` layer in the same subscriber that sends to this
+    /// provider, each copy of a source's counters is seen as a span `spec_decode.collect`, a child of the step that
+    /// started it. The spans are made on a thread of the layer's own.
+    #[cfg(feature = "otel-trace")]
+    pub fn with_tracer_provider<P>(self, provider: &P) -> Self
+    where
+        P: opentelemetry::trace::TracerProvider,
+        P::Tracer: Send + 'static,
+    {
+        let scope = opentelemetry::InstrumentationScope::builder(env!("CARGO_PKG_NAME"))
+            .with_version(env!("CARGO_PKG_VERSION"))
+            .build();
+        Self { make_span: Some(crate::trace::span_maker(provider.tracer_with_scope(scope))), ..self }
+    }
+
     /// The layer, and the handle to it. Keep the handle until after the meter provider's shutdown.
     ///
     /// # Errors
@@ -114,6 +135,11 @@ impl<'a> Builder<'a> {
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
         self.check()?;
+        #[cfg(feature = "otel-trace")]
+        let tracing = match self.make_span.filter(|_| self.rank == 0) {
+            Some(make) => Some(Tracing::new(Outbox::open(make).map_err(|_| BuildError::Thread)?)),
+            None => None,
+        };
         let ticks = Ticks::new(self.clock.unwrap_or_default());
         let shared = Arc::new(Shared {
             span_name: self.span_name.into(),
@@ -131,6 +157,8 @@ impl<'a> Builder<'a> {
             generation: AtomicU64::new(0),
             engine_refused: AtomicU64::new(0),
             open_steps_over_bound: AtomicU64::new(0),
+            #[cfg(feature = "otel-trace")]
+            tracing,
         });
         #[cfg(feature = "otel")]
         if let Some(provider) = self.provider
@@ -183,6 +211,9 @@ pub enum BuildError {
     Engines,
     /// No open step, or more than 65,536.
     OpenSteps,
+    /// The thread that makes spans could not be started.
+    #[cfg(feature = "otel-trace")]
+    Thread,
 }
 
 impl fmt::Display for BuildError {
@@ -191,6 +222,8 @@ impl fmt::Display for BuildError {
             Self::SpanName => "the span's name is empty",
             Self::Interval => "the interval is longer than a day",
             Self::Engines => "engines times positions must lie between 1 and 2,000",
+            #[cfg(feature = "otel-trace")]
+            Self::Thread => "the thread that makes spans could not be started",
             Self::OpenSteps => "the bound of open steps must lie between 1 and 65,536",
         })
     }

@@ -58,6 +58,13 @@ impl<S> Layer<S> for StepLayer
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
+    #[cfg(feature = "otel-trace")]
+    fn on_register_dispatch(&self, dispatch: &tracing::Dispatch) {
+        if let Some(tracing) = &self.0.tracing {
+            tracing.register(dispatch);
+        }
+    }
+
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
         let shared = &*self.0;
         match shared.callsites.find(attributes.metadata()) {
@@ -86,6 +93,8 @@ where
         let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return };
         let before = slot.enter();
         if shared.has_flights() || before.ever_entered() {
+            #[cfg(feature = "otel-trace")]
+            let _in_step = shared.in_step(id);
             shared.entered(slot, before);
         }
     }
@@ -94,7 +103,11 @@ where
         let shared = &*self.0;
         let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return };
         if shared.has_sources() {
+            #[cfg(feature = "otel-trace")]
+            let _in_step = shared.in_step(id);
             shared.exited(slot);
+            #[cfg(feature = "otel-trace")]
+            shared.trace_exit(id, slot.engine.load(Ordering::Relaxed));
         } else {
             slot.exit();
         }
@@ -104,7 +117,13 @@ where
         let shared = &*self.0;
         let Some((index, slot)) = shared.steps.find(id.into_u64()) else { return };
         match shared.engines.get(slot.engine.load(Ordering::Relaxed)) {
-            Some(engine) => engine.closed(index, slot, shared),
+            Some(engine) => {
+                #[cfg(feature = "otel-trace")]
+                let _in_step = shared.in_step(&id);
+                engine.closed(index, slot, shared);
+                #[cfg(feature = "otel-trace")]
+                shared.trace_close(&id, engine.index);
+            }
             None => slot.free(),
         }
     }

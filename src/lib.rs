@@ -57,6 +57,8 @@ mod step_span;
 mod tally;
 mod ticks;
 mod totals;
+#[cfg(feature = "otel-trace")]
+mod trace;
 mod visitor;
 mod window;
 
@@ -67,6 +69,8 @@ pub use host_counters::{HostCounters, HostSource};
 pub use layer::{SpecDecodeLayer, StepFilter, StepLayer};
 pub use metrics::SpecDecodeMetrics;
 pub use totals::{EngineTotals, Totals};
+#[cfg(feature = "otel-trace")]
+pub use trace::CollectingSteps;
 
 /// What the macros need.
 #[doc(hidden)]

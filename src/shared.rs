@@ -35,6 +35,9 @@ pub(crate) struct Shared {
     pub(crate) engine_refused: AtomicU64,
     /// Steps that were dropped because too many were open.
     pub(crate) open_steps_over_bound: AtomicU64,
+    /// Collections become spans.
+    #[cfg(feature = "otel-trace")]
+    pub(crate) tracing: Option<crate::trace::Tracing>,
 }
 
 impl Shared {
