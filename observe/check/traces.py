@@ -1,0 +1,37 @@
+"""What Jaeger knows of a replica."""
+
+from stack import wait_for
+
+RATES = ["spec_decode.draft_acceptance_rate", "spec_decode.system_efficiency", "spec_decode.mean_acceptance_length"]
+COUNTS = ["spec_decode.drafts", "spec_decode.draft_tokens", "spec_decode.accepted_tokens", "spec_decode.emitted_tokens"]
+
+
+def check(ledger, jaeger, service):
+    found = wait_for(lambda: jaeger.traces(service, "spec_decode.collect"), "collect spans in Jaeger", 20)
+    spans = {span["spanID"]: span for trace in found for span in trace["spans"]}
+    collects = [span for span in spans.values() if span["operationName"] == "spec_decode.collect"]
+    steps = {span["spanID"] for trace in jaeger.traces(service, "spec_decode_step") for span in trace["spans"]
+             if span["operationName"] == "spec_decode_step"}
+    ledger.check("collect spans", len(collects) >= 10, f"{len(collects)}, beside {len(steps)} step spans")
+
+    children, linked, times = 0, 0, []
+    for collect in collects:
+        references = {(reference["refType"], reference["spanID"]) for reference in collect["references"]}
+        parents = {span for kind, span in references if kind == "CHILD_OF"}
+        links = {span for kind, span in references if kind == "FOLLOWS_FROM"}
+        children += any(spans.get(span, {}).get("operationName") == "spec_decode_step" for span in parents)
+        linked += len(links) == 1 and not links & parents
+        times.append(collect["duration"] / 1000)
+    ledger.equal("each is the child of a step in its trace", children, len(collects))
+    ledger.equal("each is linked to the step in which it ended", linked, len(collects))
+    ledger.check("each lasts as long as a copy takes, a millisecond and a step or two", 1 <= min(times) and max(times) < 1000,
+                 f"{min(times):.1f} to {max(times):.1f} ms")
+
+    tags = [{tag["key"]: tag["value"] for tag in collect["tags"]} for collect in collects]
+    ledger.check("each has its outcome, engine and model",
+                 all((tag.get("spec_decode.collection.outcome"), tag.get("spec_decode.engine"), tag.get("spec_decode.model"))
+                     == ("resolved", "0", "toy-8b") for tag in tags), tags[0].get("spec_decode.collection.outcome"))
+    ledger.check("each has its counts and its rates", all(name in tag for tag in tags for name in COUNTS + RATES),
+                 ", ".join(f"{name.removeprefix('spec_decode.')} {tags[0].get(name)}" for name in COUNTS + RATES))
+    right = sum(abs(tag[RATES[0]] - tag[COUNTS[2]] / tag[COUNTS[1]]) < 1e-12 for tag in tags if RATES[0] in tag)
+    ledger.equal("each rate is its counts divided", right, len(tags))
