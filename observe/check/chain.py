@@ -1,33 +1,33 @@
 """Part one of check.sh: engines through a real Collector into Jaeger and Prometheus, and what comes out is what went in."""
 
+import json
 import subprocess
 import sys
-import time
 
 import panels
 import rules
 import traces
 from ledger import Ledger
-from stack import Stack, run_json, wait_for
+from stack import Collector, Stack, free_port, get, run_json, wait_for
 
-# Every metric of the crate: its Prometheus name, type, unit as exposed, and the beginning of its help.
+# Every metric of the crate: its Prometheus name, its type, its unit in OpenTelemetry, and how its help begins.
 METRICS = {
-    "spec_decode_steps_total": ("counter", "Steps closed"),
-    "spec_decode_drafts_total": ("counter", "Sequences whose drafts were verified"),
-    "spec_decode_draft_tokens_total": ("counter", "Draft tokens submitted to verification"),
-    "spec_decode_accepted_tokens_total": ("counter", "Accepted prefix of each draft"),
-    "spec_decode_emitted_tokens_total": ("counter", "Tokens emitted by the drafted sequences"),
-    "spec_decode_discarded_draft_tokens_total": ("counter", "Tokens drafted but never verified"),
-    "spec_decode_accepted_tokens_per_position_total": ("counter", "Accepted tokens by draft position"),
-    "spec_decode_draft_tokens_per_position_total": ("counter", "Draft tokens by draft position"),
-    "spec_decode_draft_acceptance_rate(_ratio)?": ("gauge", "Accepted / draft tokens"),
-    "spec_decode_system_efficiency(_ratio)?": ("gauge", "Emitted / (draft tokens + drafts)"),
-    "spec_decode_mean_acceptance_length": ("gauge", "1 + accepted / drafts"),
-    "spec_decode_num_spec_tokens": ("gauge", "Draft tokens per sequence"),
-    "spec_decode_collections_total": ("counter", "Copies of device counters"),
-    "spec_decode_collection_time_seconds_total": ("counter", "Time from the start of a copy"),
-    "spec_decode_collection_age_seconds": ("gauge", "Age of the copy in flight"),
-    "spec_decode_anomalies_total": ("counter", "Contradictions and losses"),
+    "spec_decode_steps_total": ("counter", "{step}", "Steps closed"),
+    "spec_decode_drafts_total": ("counter", "{draft}", "Sequences whose drafts were verified"),
+    "spec_decode_draft_tokens_total": ("counter", "{token}", "Draft tokens submitted to verification"),
+    "spec_decode_accepted_tokens_total": ("counter", "{token}", "Accepted prefix of each draft"),
+    "spec_decode_emitted_tokens_total": ("counter", "{token}", "Tokens emitted by the drafted sequences"),
+    "spec_decode_discarded_draft_tokens_total": ("counter", "{token}", "Tokens drafted but never verified"),
+    "spec_decode_accepted_tokens_per_position_total": ("counter", "{token}", "Accepted tokens by draft position"),
+    "spec_decode_draft_tokens_per_position_total": ("counter", "{token}", "Draft tokens by draft position"),
+    "spec_decode_draft_acceptance_rate(_ratio)?": ("gauge", "1", "Accepted / draft tokens"),
+    "spec_decode_system_efficiency(_ratio)?": ("gauge", "1", "Emitted / (draft tokens + drafts)"),
+    "spec_decode_mean_acceptance_length": ("gauge", "{token}", "1 + accepted / drafts"),
+    "spec_decode_num_spec_tokens": ("gauge", "{token}", "Draft tokens per sequence"),
+    "spec_decode_collections_total": ("counter", "{collection}", "Copies of device counters"),
+    "spec_decode_collection_time_seconds_total": ("counter", "s", "Time from the start of a copy"),
+    "spec_decode_collection_age_seconds": ("gauge", "s", "Age of the copy in flight"),
+    "spec_decode_anomalies_total": ("counter", "{anomaly}", "Contradictions and losses"),
 }
 
 COUNTERS = ["steps", "drafts", "draft_tokens", "accepted_tokens", "emitted_tokens"]
@@ -37,11 +37,30 @@ def main(binaries, quickstart, replica):
     ledger = Ledger()
     with Stack(binaries) as stack:
         missing = [name for name in ("otelcol", "jaeger", "prometheus") if not stack.find(name)]
-        if "otelcol" in missing or "prometheus" in missing:
-            ledger.skip("the real chain", f"{', '.join(missing)} not to be had here")
-            ledger.close()
-        chain(ledger, stack, quickstart, replica)
+        if "prometheus" in missing:
+            ledger.skip("everything that Prometheus answers", "no Prometheus to be had here")
+        else:
+            straight(ledger, stack, quickstart)
+        if {"otelcol", "prometheus"} & set(missing):
+            ledger.skip("the real chain", f"no {' and no '.join(missing)} to be had here")
+        else:
+            chain(ledger, stack, quickstart, replica)
     ledger.close()
+
+
+def straight(ledger, stack, quickstart):
+    """Without a Collector: Prometheus scrapes the engine itself."""
+    ledger.section("the quickstart, scraped by Prometheus itself")
+    port = free_port()
+    prometheus = stack.prometheus("scrape.yaml", {"otelcol:8889": f"127.0.0.1:{port}"}, "straight")
+    command = [quickstart, "--json", "--steps", "100000", "--serve", f"127.0.0.1:{port}"]
+    engine = stack.start("quickstart", command)
+    def done():
+        return [line for line in engine.log.read_text().splitlines() if line.startswith("{")]
+
+    counts = json.loads(wait_for(done, "the quickstart's end", 60)[0])["engine"]
+    equal_counts(ledger, {"straight": prometheus}, "engines", counts)
+    engine.stop()
 
 
 def chain(ledger, stack, quickstart, replica):
@@ -66,10 +85,12 @@ def chain(ledger, stack, quickstart, replica):
     equal_counts(ledger, {"pushed": pushed, "scraped": scraped}, "replica", lives[-1])
     if jaeger:
         ledger.section("Jaeger")
-        traces.check(ledger, jaeger, "replica")
+        traces.check(ledger, jaeger, "replica", len(lives))
     else:
         ledger.skip("Jaeger", "it could not be built here")
 
+    ledger.section("straight to Prometheus: types and units")
+    units(ledger, stack, replica)
     for way, prometheus in {"pushed": pushed, "scraped": scraped}.items():
         ledger.section(f"Prometheus, {way}: names, types, help")
         metrics(ledger, prometheus, way)
@@ -81,7 +102,6 @@ def chain(ledger, stack, quickstart, replica):
 
 def stack_collector(stack, jaeger):
     """The Collector, the Prometheus that it pushes to, and the one that scrapes it."""
-    from stack import Collector
     collector = Collector()
     hosts = {"otelcol:8888": f"127.0.0.1:{collector.own}", "otelcol:8889": f"127.0.0.1:{collector.scrape}"}
     collector.pushed = stack.prometheus("prometheus.yaml", hosts, "pushed")
@@ -109,27 +129,41 @@ def equal_counts(ledger, ways, service, counts):
 
 
 def metrics(ledger, prometheus, way):
-    metadata = scrape_metadata(prometheus)
-    for pattern, (kind, text) in METRICS.items():
-        named = prometheus.ask(f'count by (__name__) (last_over_time({{__name__=~"{pattern}"}}[10m]))')
-        names = [series["metric"]["__name__"] for series in named]
-        if not ledger.check(f"{way}: {pattern} is there, once", len(names) == 1, names):
-            continue
-        if metadata:
-            found = metadata.get(names[0]) or metadata.get(names[0].removesuffix("_total")) or {}
-            about = f"{found.get('type')}, unit {found.get('unit') or 'none'}, {found.get('help')!r}"
+    """Names in both ways; type and help where Prometheus keeps them, which is for what it scrapes."""
+    metadata = (get(f"{prometheus.url}/api/v1/metadata") or {}).get("data", {})
+    for pattern, (kind, _, text) in METRICS.items():
+        name = only_name(ledger, prometheus, way, pattern)
+        if name and way == "scraped":
+            found = (metadata.get(name) or metadata.get(name.removesuffix("_total")) or [{}])[0]
             holds = found.get("type") == kind and str(found.get("help")).startswith(text)
-            ledger.check(f"{way}: {names[0]} is a {kind} with its help", holds, about)
+            ledger.check(f"{way}: {name} is a {kind} with its help", holds, f"{found.get('type')}, {found.get('help')!r}")
 
 
-def scrape_metadata(prometheus):
-    from stack import get
-    found = (get(f"{prometheus.url}/api/v1/metadata") or {}).get("data", {})
-    return {name: entries[0] for name, entries in found.items() if name.startswith("spec_decode")}
+def only_name(ledger, prometheus, way, pattern):
+    named = prometheus.ask(f'count by (__name__) (last_over_time({{__name__=~"{pattern}"}}[10m]))')
+    names = [series["metric"]["__name__"] for series in named]
+    return names[0] if ledger.check(f"{way}: {pattern} is there, once", len(names) == 1, names) else None
+
+
+def units(ledger, stack, replica):
+    """Straight from an engine to a Prometheus that keeps types and units, as labels."""
+    prometheus = stack.prometheus("prometheus.yaml", {}, "typed", ["--enable-feature=type-and-unit-labels"])
+    environment = {
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{prometheus.url}/api/v1/otlp/v1/metrics",
+        "OTEL_TRACES_SAMPLER": "always_off",
+        "OTEL_METRIC_EXPORT_INTERVAL": "500",
+        "OTEL_SERVICE_NAME": "typed",
+    }
+    run_json([replica, "--seconds", "4", "--latency", "300", "--misreport", "100"], environment)
+    for pattern, (kind, unit, _) in METRICS.items():
+        # Seconds are spelt out; 1, and what is in braces, is no unit to Prometheus.
+        expected = (kind, "seconds" if unit == "s" else "")
+        series = prometheus.ask(f'count by (__type__, __unit__) (last_over_time({{__name__=~"{pattern}"}}[5m]))')
+        found = [(one["metric"].get("__type__"), one["metric"].get("__unit__", "")) for one in series]
+        ledger.equal(f"typed: type and unit of {pattern}", found, [expected])
 
 
 if __name__ == "__main__":
-    started = time.monotonic()
     try:
         main(*sys.argv[1:])
     except (TimeoutError, subprocess.CalledProcessError) as error:

@@ -109,7 +109,7 @@ class Stack:
         wait_for(lambda: get(f"{jaeger.url}/api/services") is not None, "Jaeger")
         return jaeger
 
-    def prometheus(self, config, hosts, name="prometheus", program="prometheus"):
+    def prometheus(self, config, hosts, name="prometheus", flags=()):
         """With hosts and intervals of this machine in place of those of the file, and nothing else changed."""
         home = self.directory / name
         shutil.copytree(OBSERVE / "prometheus", home)
@@ -118,11 +118,11 @@ class Stack:
             text = text.replace(host, address)
         (home / config).write_text(text.replace("_interval: 15s", "_interval: 1s"))
         prometheus = Prometheus(free_port())
-        command = [self.find(program), f"--config.file={home / config}", f"--storage.tsdb.path={home / 'data'}",
+        command = [self.find("prometheus"), f"--config.file={home / config}", f"--storage.tsdb.path={home / 'data'}",
                    f"--web.listen-address=127.0.0.1:{prometheus.port}"]
         if "otlp:" in text:
             command.append("--web.enable-otlp-receiver")
-        self.start(name, command)
+        self.start(name, [*command, *flags])
         wait_for(lambda: get(f"{prometheus.url}/-/ready"), name)
         return prometheus
 
@@ -169,6 +169,12 @@ class Jaeger:
     def traces(self, service, operation):
         found = get(f"{self.url}/api/traces", service=service, operation=operation, limit=1000, lookback="1h")
         return (found or {}).get("data") or []
+
+    def operation(self, trace, span):
+        """The name of one span."""
+        found = (get(f"{self.url}/api/traces/{trace}") or {}).get("data") or []
+        names = [each["operationName"] for trace in found for each in trace["spans"] if each["spanID"] == span]
+        return names[0] if names else None
 
 
 class Prometheus:
