@@ -17,7 +17,7 @@ use crate::device::{Device, Draft};
 use crate::telemetry::Telemetry;
 
 const HELP: &str = "\
-Runs one simulated engine that reports by OTLP, and prints what it did as JSON lines: one a second, and the last word.
+Runs one simulated engine that reports by OTLP, and prints what it did as JSON lines, the last word last.
 
 Usage: replica [OPTIONS]
 
@@ -28,6 +28,7 @@ Usage: replica [OPTIONS]
   --model NAME     spec_decode.model                                         [toy-8b]
   --interval S     between two copies of the counters                        [0.5]
   --latency MS     how long a copy takes                                     [1]
+  --say MS         from line to line                                         [1000]
   --misreport N    each Nth step reports more draft tokens than k allows     [never]
   --trace-all      every step has a span, not only those with a collection
 
@@ -46,6 +47,7 @@ struct Options {
     model: String,
     interval: f64,
     latency: Duration,
+    say: Duration,
     misreport: u64,
     trace_all: bool,
 }
@@ -72,6 +74,7 @@ fn parse() -> Result<Option<Options>, Error> {
         model: "toy-8b".to_owned(),
         interval: 0.5,
         latency: Duration::from_millis(1),
+        say: Duration::from_secs(1),
         misreport: 0,
         trace_all: false,
     };
@@ -86,6 +89,7 @@ fn parse() -> Result<Option<Options>, Error> {
             Long("model") => options.model = parser.value()?.string()?,
             Long("interval") => options.interval = parser.value()?.parse()?,
             Long("latency") => options.latency = Duration::from_millis(parser.value()?.parse()?),
+            Long("say") => options.say = Duration::from_millis(parser.value()?.parse()?),
             Long("misreport") => options.misreport = parser.value()?.parse()?,
             Long("trace-all") => options.trace_all = true,
             other => return Err(other.unexpected().into()),
@@ -118,7 +122,7 @@ fn run(options: &Options) -> Result<(), Error> {
 fn decode(options: &Options, device: &Device) -> Result<(), Error> {
     let mut random = fastrand::Rng::with_seed(options.seed);
     let start = Instant::now();
-    let (mut steps, mut discarded, mut spoken) = (0_u64, 0_u64, 0.0);
+    let (mut steps, mut discarded, mut said) = (0_u64, 0_u64, Instant::now());
     while start.elapsed().as_secs_f64() < options.seconds {
         let drafts: Vec<Draft> =
             (0..BATCH).map(|_| Draft::random(NUM_SPEC_TOKENS as u32, options.accept, &mut random)).collect();
@@ -138,8 +142,8 @@ fn decode(options: &Options, device: &Device) -> Result<(), Error> {
         drop(span);
         steps += 1;
         discarded += thrown_away;
-        if start.elapsed().as_secs_f64() - spoken >= 1.0 {
-            spoken = start.elapsed().as_secs_f64();
+        if said.elapsed() >= options.say {
+            said = Instant::now();
             report(steps, discarded, device, false)?;
         }
     }
