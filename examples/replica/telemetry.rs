@@ -11,7 +11,7 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::runtime::Runtime;
 use tracing_spec_decode::{CollectingSteps, SpecDecodeLayer};
 use tracing_subscriber::Registry;
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::filter::{EnvFilter, FilterExt, LevelFilter};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -55,6 +55,8 @@ impl Telemetry {
         layer: SpecDecodeLayer<Registry>,
         filter: Option<CollectingSteps>,
     ) -> Result<(), Error> {
+        // Spans below INFO are those of the exporter's own HTTP stack: it would trace its own exports.
+        let filter = LevelFilter::INFO.and(filter);
         let otel = tracing_opentelemetry::layer().with_tracer(self.traces.tracer("replica")).with_filter(filter);
         // On the log layer only: on the whole stack it would hide the steps as well.
         let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(EnvFilter::new("warn"));

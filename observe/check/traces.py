@@ -1,6 +1,6 @@
 """What Jaeger knows of a replica."""
 
-from stack import wait_for
+from stack import get, wait_for
 
 RATES = ["spec_decode.draft_acceptance_rate", "spec_decode.system_efficiency", "spec_decode.mean_acceptance_length"]
 COUNTS = ["spec_decode.drafts", "spec_decode.draft_tokens", "spec_decode.accepted_tokens", "spec_decode.emitted_tokens"]
@@ -13,6 +13,10 @@ def check(ledger, jaeger, service, lives):
     steps = {span["spanID"] for trace in jaeger.traces(service, "spec_decode_step") for span in trace["spans"]
              if span["operationName"] == "spec_decode_step"}
     ledger.check("collect spans", len(collects) >= 10, f"{len(collects)}, beside {len(steps)} step spans")
+
+    operations = get(f"{jaeger.url}/api/services/{service}/operations")["data"]
+    ledger.equal("nothing else is traced, the exporter's own calls for one", sorted(operations),
+                 ["spec_decode.collect", "spec_decode_step"])
 
     children, links, times = 0, [], []
     for collect in collects:

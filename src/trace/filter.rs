@@ -14,16 +14,20 @@ use crate::shared::Shared;
 /// A filter for the OpenTelemetry layer: of the steps it shows those in which a copy of the counters may start or end,
 /// and everything else as it is. Tracing every step costs many times what counting it does.
 ///
+/// Let it be bounded by a level as well: below INFO are the spans of the exporter's own HTTP stack, which would trace its
+/// own exports.
+///
 /// ```
 /// # use std::time::Duration;
 /// # use opentelemetry::trace::TracerProvider as _;
 /// # use opentelemetry_sdk::trace::SdkTracerProvider;
+/// use tracing_subscriber::filter::{FilterExt, LevelFilter};
 /// use tracing_subscriber::layer::{Layer, SubscriberExt};
 ///
 /// # let traces = SdkTracerProvider::builder().build();
 /// let (layer, handle) = tracing_spec_decode::builder().with_tracer_provider(&traces).build()?;
 /// let otel = tracing_opentelemetry::layer().with_tracer(traces.tracer("engine"));
-/// let otel = otel.with_filter(handle.collecting_steps(Duration::from_millis(100)));
+/// let otel = otel.with_filter(LevelFilter::INFO.and(handle.collecting_steps(Duration::from_millis(100))));
 /// let subscriber = tracing_subscriber::registry().with(layer).with(otel);
 /// # drop(subscriber);
 /// # Ok::<(), tracing_spec_decode::BuildError>(())
