@@ -88,6 +88,13 @@ struct State {
     ended: Option<(u64, Collected)>,
 }
 
+impl State {
+    fn wants_context(&self) -> bool {
+        let awaits = |(step, _): &(Visitor, SystemTime)| step.context.is_none();
+        self.ended.is_some() || self.starts_at_close.is_some() || self.flight.as_ref().is_some_and(awaits)
+    }
+}
+
 /// A step and, once it was left, its context.
 #[derive(Debug)]
 struct Visitor {
@@ -130,7 +137,6 @@ impl EngineTrace {
         let id = STEP.get();
         if id != 0
             && let Some(mut state) = self.state()
-            && state.starts_at_close.as_ref().is_none_or(|step| step.id != id)
         {
             state.starts_at_close = Some(Visitor::awaited(id));
             self.wants_context.store(true, Ordering::Relaxed);
@@ -172,12 +178,12 @@ impl Engine {
         let Some(mut state) = self.trace.state() else { return };
         let key = id.into_u64();
         let state = &mut *state;
-        let ends_here = state.ended.take_if(|(resolver, _)| *resolver == key);
+        let ended_here = state.ended.take_if(|(resolver, _)| *resolver == key);
         let starter = state.flight.as_mut().map(|(step, _)| step).filter(|step| step.awaits(key));
         let starter = starter.or(state.starts_at_close.as_mut().filter(|step| step.awaits(key)));
-        if ends_here.is_some() || starter.is_some() {
+        if ended_here.is_some() || starter.is_some() {
             let context = tracing.context_of(id);
-            if let Some((_, mut collected)) = ends_here {
+            if let Some((_, mut collected)) = ended_here {
                 collected.link = context.clone();
                 tracing.outbox.put(collected);
             }
@@ -185,17 +191,20 @@ impl Engine {
                 starter.context = context;
             }
         }
-        let wants = state.ended.is_some() || state.starts_at_close.as_ref().is_some_and(|step| step.context.is_none());
-        self.trace.wants_context.store(wants, Ordering::Relaxed);
+        self.trace.wants_context.store(state.wants_context(), Ordering::Relaxed);
     }
 
-    /// A step is closed, and was not left since a copy ended in it.
+    /// A step is closed: nothing is to be had of it any more, and its id may come back.
     #[cold]
     fn trace_close(&self, id: &Id, tracing: &Tracing) {
         let Some(mut state) = self.trace.state() else { return };
-        if let Some((_, collected)) = state.ended.take_if(|(resolver, _)| *resolver == id.into_u64()) {
+        let key = id.into_u64();
+        if let Some((_, collected)) = state.ended.take_if(|(resolver, _)| *resolver == key) {
             tracing.outbox.put(collected);
         }
+        state.flight.take_if(|(step, _)| step.awaits(key));
+        state.starts_at_close.take_if(|step| step.id == key);
+        self.trace.wants_context.store(state.wants_context(), Ordering::Relaxed);
     }
 }
 

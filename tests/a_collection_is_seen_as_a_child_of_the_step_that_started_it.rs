@@ -198,6 +198,34 @@ fn a_copy_that_starts_when_a_future_closes_is_that_futures_child() {
 }
 
 #[test]
+fn of_two_futures_under_way_the_one_that_closes_is_the_parent() {
+    let engine = Engine::new();
+    let _attached = engine.handle.attach("0", engine.device.source()).unwrap();
+    let pending = |number: u64| {
+        let span = step_span!(num_spec_tokens = 4, num_drafts = 2, num_tokens = number);
+        Box::pin(std::future::pending::<()>().instrument(span))
+    };
+    let (mut first, mut second) = (pending(1), pending(2));
+    let mut waker = Context::from_waker(Waker::noop());
+    for _ in 0..3 {
+        // From the second round on they are known as futures; the copy is due from the start.
+        engine.mock.increment(INTERVAL);
+        assert!(first.as_mut().poll(&mut waker).is_pending());
+        assert!(second.as_mut().poll(&mut waker).is_pending());
+    }
+    engine.handle.poll("0");
+    engine.mock.increment(INTERVAL);
+    drop(first);
+    drop(second);
+    engine.handle.flush(INTERVAL).unwrap();
+    let (steps, collects) = (engine.traces.steps(), engine.traces.collects());
+    let closed_first = &steps[0];
+    assert_eq!(attribute(closed_first, "num_tokens").as_deref(), Some("1"));
+    let parents: Vec<SpanId> = collects.iter().map(|collect| collect.parent_span_id).collect();
+    assert_eq!(parents.last(), Some(&closed_first.span_context.span_id()), "{collects:?}");
+}
+
+#[test]
 fn a_copy_that_ends_in_a_step_that_is_not_left_yet_is_flushed_without_a_link() {
     let engine = Engine::new();
     let _attached = engine.handle.attach("0", engine.device.source()).unwrap();
