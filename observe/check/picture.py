@@ -15,7 +15,7 @@ import urllib.parse
 import panels
 from stack import Collector, Stack
 
-SHOWN = ["Acceptance rate", "System efficiency", "Acceptance by position", "Tokens per second"]
+SHOWN = ["Acceptance rate", "Acceptance by position"]
 # The last one's draft model no longer fits, from the middle on.
 ACCEPT = [("0.85", "0.85"), ("0.7", "0.7"), ("0.75", "0.3")]
 LIFE = 75
@@ -44,11 +44,12 @@ def shoot(prometheus, directory, picture):
     parameters = []
     for number, title in enumerate(SHOWN):
         expression = panels.chosen(expressions[title], **{"$service": "chat", "$window": "20s", "$min_drafts": "20"})
+        expression = " ".join(expression.split())
         parameters += [(f"g{number}.expr", expression), (f"g{number}.tab", "0"), (f"g{number}.range_input", "3m")]
     url = f"{prometheus.url}/graph?{urllib.parse.urlencode(parameters)}"
     time.sleep(2)
     subprocess.run(["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                    f"--user-data-dir={directory / 'chromium'}", "--window-size=1100,3000",
+                    f"--user-data-dir={directory / 'chromium'}", "--window-size=1000,1600",
                     "--virtual-time-budget=8000", f"--screenshot={picture}", url], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
 
