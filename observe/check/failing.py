@@ -27,8 +27,8 @@ def main(binaries, quickstart, replica):
     with Stack(binaries) as stack:
         if not (stack.find("otelcol") and stack.find("prometheus")):
             ledger.skip("the failing path", "no Collector or no Prometheus to be had here")
-            ledger.close()
-        failing(ledger, stack, quickstart, replica)
+        else:
+            failing(ledger, stack, quickstart, replica)
     ledger.close()
 
 

@@ -56,24 +56,28 @@ class Replica(threading.Thread):
 def main(binaries, replica):
     ledger = Ledger()
     with Stack(binaries) as stack:
-        if not (stack.find("otelcol") and stack.find("prometheus")):
+        if stack.find("otelcol") and stack.find("prometheus"):
+            fleet(ledger, stack, replica)
+        else:
             ledger.skip("the fleet", "no Collector or no Prometheus to be had here")
-            ledger.close()
-        collector = Collector()
-        prometheus = stack.prometheus("prometheus.yaml", {"otelcol:8888": f"127.0.0.1:{collector.own}"})
-        stack.collector(9, prometheus.port, collector)
-        fleet = [Replica(replica, collector, service, number, 100 * index + 10 * number)
-                 for index, service in enumerate(SERVICES) for number in range(REPLICAS)]
-        for each in fleet:
-            each.start()
-        for each in fleet:
-            each.join()
-        ledger.check("16 processes, two lives each", not any(each.failed for each in fleet),
-                     next((each.failed for each in fleet if each.failed), f"{sum(len(each.lives) for each in fleet)} lives"))
-        sums(ledger, prometheus, fleet)
-        apart(ledger, prometheus)
-        size(ledger, prometheus, collector)
     ledger.close()
+
+
+def fleet(ledger, stack, program):
+    collector = Collector()
+    prometheus = stack.prometheus("prometheus.yaml", {"otelcol:8888": f"127.0.0.1:{collector.own}"})
+    stack.collector(9, prometheus.port, collector)
+    replicas = [Replica(program, collector, service, number, 100 * index + 10 * number)
+                for index, service in enumerate(SERVICES) for number in range(REPLICAS)]
+    for each in replicas:
+        each.start()
+    for each in replicas:
+        each.join()
+    ledger.check("16 processes, two lives each", not any(each.failed for each in replicas),
+                 next((each.failed for each in replicas if each.failed), f"{sum(len(each.lives) for each in replicas)} lives"))
+    sums(ledger, prometheus, replicas)
+    apart(ledger, prometheus)
+    size(ledger, prometheus, collector)
 
 
 def seen(prometheus, selector):
@@ -128,6 +132,11 @@ def apart(ledger, prometheus):
         ids = prometheus.ask(f'count by (service_instance_id) (last_over_time(spec_decode_drafts_total{{job="{service}"}}[5m]))')
         ledger.equal(f"{service}: service_instance_id says the same",
                      sorted(series["metric"].get("service_instance_id", "") for series in ids), names)
+    pods = prometheus.ask('count by (k8s_namespace_name, k8s_pod_name, k8s_node_name) '
+                          '(last_over_time(spec_decode_drafts_total{job="fleet-a"}[5m]))')
+    found = sorted((tuple(series["metric"].values()) for series in pods), key=sorted)
+    ledger.equal("fleet-a: namespace, node and pod are labels", [set(pod) for pod in found],
+                 [{"serving", "node-7", f"fleet-a-{number}"} for number in range(REPLICAS)])
 
 
 def size(ledger, prometheus, collector):

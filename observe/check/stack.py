@@ -157,7 +157,10 @@ class Collector:
             "OTEL_SERVICE_NAME": service,
         }
         if instance:
-            environment["OTEL_RESOURCE_ATTRIBUTES"] = f"service.instance.id={instance}"
+            environment["OTEL_RESOURCE_ATTRIBUTES"] = ",".join([
+                f"service.instance.id={instance}", f"k8s.pod.name={instance}", "k8s.namespace.name=serving",
+                "k8s.node.name=node-7",
+            ])
         return environment
 
 
