@@ -18,6 +18,8 @@ use crate::phases::{DRAFT_SPAN_NAME, OpenPhases, Phase, VERIFY_SPAN_NAME};
 use crate::shared::Shared;
 use crate::step::SPAN_NAME;
 use crate::ticks::Ticks;
+#[cfg(feature = "otel-trace")]
+use crate::trace::{Outbox, Tracing};
 
 /// Sets a layer up: see [`builder`].
 #[must_use]
@@ -34,6 +36,8 @@ pub struct Builder<'a> {
     provider: Option<&'a dyn opentelemetry::metrics::MeterProvider>,
     #[cfg(feature = "otel")]
     instance: Option<String>,
+    #[cfg(feature = "otel-trace")]
+    make_span: Option<crate::trace::MakeSpan>,
     lifetime: std::marker::PhantomData<&'a ()>,
 }
 
@@ -52,6 +56,8 @@ pub fn builder<'a>() -> Builder<'a> {
         provider: None,
         #[cfg(feature = "otel")]
         instance: None,
+        #[cfg(feature = "otel-trace")]
+        make_span: None,
         lifetime: std::marker::PhantomData,
     }
 }
@@ -120,6 +126,21 @@ impl<'a> Builder<'a> {
         Self { instance: Some(instance.into()), ..self }
     }
 
+    /// Where collections become spans: with a `tracing-opentelemetry` layer in the same subscriber that sends to this
+    /// provider, each copy of a source's counters is seen as a span `spec_decode.collect`, a child of the step that
+    /// started it. The spans are made on a thread of the layer's own.
+    #[cfg(feature = "otel-trace")]
+    pub fn with_tracer_provider<P>(self, provider: &P) -> Self
+    where
+        P: opentelemetry::trace::TracerProvider,
+        P::Tracer: Send + 'static,
+    {
+        let scope = opentelemetry::InstrumentationScope::builder(env!("CARGO_PKG_NAME"))
+            .with_version(env!("CARGO_PKG_VERSION"))
+            .build();
+        Self { make_span: Some(crate::trace::span_maker(provider.tracer_with_scope(scope))), ..self }
+    }
+
     /// The layer, and the handle to it. Keep the handle until after the meter provider's shutdown.
     ///
     /// # Errors
@@ -130,6 +151,11 @@ impl<'a> Builder<'a> {
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
         self.check()?;
+        #[cfg(feature = "otel-trace")]
+        let tracing = match self.make_span.filter(|_| self.rank == 0) {
+            Some(make) => Some(Tracing::new(Outbox::open(make).map_err(|_| BuildError::Thread)?)),
+            None => None,
+        };
         let ticks = Ticks::new(self.clock.unwrap_or_default());
         let shared = Arc::new(Shared {
             span_name: self.span_name.into(),
@@ -149,6 +175,8 @@ impl<'a> Builder<'a> {
             generation: AtomicU64::new(0),
             engine_refused: AtomicU64::new(0),
             open_steps_over_bound: AtomicU64::new(0),
+            #[cfg(feature = "otel-trace")]
+            tracing,
         });
         #[cfg(feature = "otel")]
         if let Some(provider) = self.provider
@@ -203,6 +231,9 @@ pub enum BuildError {
     Engines,
     /// No open step, or more than 65,536.
     OpenSteps,
+    /// The thread that makes spans could not be started.
+    #[cfg(feature = "otel-trace")]
+    Thread,
 }
 
 impl fmt::Display for BuildError {
@@ -211,6 +242,8 @@ impl fmt::Display for BuildError {
             Self::SpanName => "a span's name is empty, or two spans have the same",
             Self::Interval => "the interval is longer than a day",
             Self::Engines => "engines times positions must lie between 1 and 2,000",
+            #[cfg(feature = "otel-trace")]
+            Self::Thread => "the thread that makes spans could not be started",
             Self::OpenSteps => "the bound of open steps must lie between 1 and 65,536",
         })
     }

@@ -15,6 +15,8 @@ use crate::shared::Shared;
 use crate::source::{Failed, Snapshot, SourceError};
 use crate::step::Step;
 use crate::ticks::NEVER;
+#[cfg(feature = "otel-trace")]
+use crate::trace::Ended;
 
 /// What a source is doing, as a published word.
 pub(crate) mod state {
@@ -102,6 +104,10 @@ impl Holding<'_> {
                 attachment.sample.settles = settles;
                 attachment.sample.overlaps = !settles && !attachment.counts_drafts();
                 attachment.collector.started(now);
+                #[cfg(feature = "otel-trace")]
+                if self.shared.tracing.is_some() {
+                    self.engine.trace.started();
+                }
                 self.engine.show(attachment, self.shared);
                 return Some(Started::Yes(generation));
             }
@@ -112,7 +118,7 @@ impl Holding<'_> {
             SourceError::Busy(_) => {
                 self.engine.put_back(attachment);
                 if count_busy {
-                    self.engine.end_collection(Outcome::Skipped, error.into());
+                    self.engine.end_collection(Outcome::Skipped, error.into(), self.shared);
                 }
             }
             _ => self.fail(books, now, error),
@@ -158,7 +164,7 @@ impl Holding<'_> {
     fn skip_void(&self, attachment: &mut Attachment) {
         self.engine.put_back(attachment);
         attachment.collector.voided();
-        self.engine.end_collection(Outcome::Skipped, Reason::HalfStep);
+        self.engine.end_collection(Outcome::Skipped, Reason::HalfStep, self.shared);
         self.engine.show(attachment, self.shared);
     }
 
@@ -170,7 +176,20 @@ impl Holding<'_> {
             words.add(word::collection(Outcome::Resolved, Reason::None), 1);
             words.add(word::COLLECTION_TICKS, now.saturating_sub(flight.started));
         }
+        #[cfg(feature = "otel-trace")]
+        let (before, has_rates) =
+            (self.engine.published_amounts(), !attachment.sample.overlaps && !attachment.sample.has_taken);
         self.engine.publish_sample(books, now, self.shared);
+        #[cfg(feature = "otel-trace")]
+        self.engine.trace_end(
+            &Ended {
+                outcome: Outcome::Resolved,
+                reason: Reason::None,
+                amounts: self.engine.published_amounts().minus(&before),
+                has_rates,
+            },
+            self.shared,
+        );
         if let Some(attachment) = &books.attachment {
             self.engine.show(attachment, self.shared);
         }
@@ -180,12 +199,12 @@ impl Holding<'_> {
     fn fail(&self, books: &mut Books, now: u64, error: SourceError) {
         let Some(attachment) = books.attachment.as_mut() else { return };
         if let SourceError::Dead(_) = error {
-            self.engine.end_collection(Outcome::Lost, error.into());
+            self.engine.end_collection(Outcome::Lost, error.into(), self.shared);
             self.engine.bury_source(attachment, now);
         } else {
             self.engine.put_back(attachment);
             attachment.collector.failed(now);
-            self.engine.end_collection(Outcome::Failed, error.into());
+            self.engine.end_collection(Outcome::Failed, error.into(), self.shared);
         }
         self.engine.show(attachment, self.shared);
     }
@@ -251,7 +270,7 @@ impl Engine {
             }
             Ok(Snapshot::Pending) => Some(SourceError::Failed(Failed::Timeout)),
             Err(error @ SourceError::Dead(_)) => {
-                self.end_collection(Outcome::Lost, error.into());
+                self.end_collection(Outcome::Lost, error.into(), shared);
                 self.bury_source(attachment, now);
                 self.show(attachment, shared);
                 Some(error)
@@ -360,8 +379,11 @@ impl Engine {
         }
     }
 
-    fn end_collection(&self, outcome: Outcome, reason: Reason) {
+    #[cfg_attr(not(feature = "otel-trace"), expect(unused_variables, reason = "spans are made with it"))]
+    fn end_collection(&self, outcome: Outcome, reason: Reason, shared: &Shared) {
         self.published.write().add(word::collection(outcome, reason), 1);
+        #[cfg(feature = "otel-trace")]
+        self.trace_end(&Ended { outcome, reason, amounts: Amounts::default(), has_rates: false }, shared);
     }
 
     /// The source is dead: the engine goes on as if it were detached, and what is in no sample is dropped.
@@ -388,7 +410,7 @@ impl Engine {
         let Some(attachment) = books.attachment.take() else { return };
         if !attachment.collector.is_dead() {
             if attachment.has_unpublished(&self.held.get()) {
-                self.end_collection(Outcome::Lost, Reason::None);
+                self.end_collection(Outcome::Lost, Reason::None, shared);
             }
             self.held.take();
             self.count_by_fields(shared.ticks.now());

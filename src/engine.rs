@@ -28,6 +28,8 @@ pub(crate) struct Engine {
     pub(crate) held: HeldTally,
     /// A source is attached, or is being attached.
     pub(crate) has_source: AtomicBool,
+    #[cfg(feature = "otel-trace")]
+    pub(crate) trace: crate::trace::EngineTrace,
     baton: Baton,
     books: Mutex<Books>,
 }
@@ -87,6 +89,8 @@ impl Engine {
             window: OpenWindow::new(),
             held: HeldTally::new(),
             has_source: AtomicBool::new(false),
+            #[cfg(feature = "otel-trace")]
+            trace: crate::trace::EngineTrace::default(),
             baton: Baton::default(),
             books: Mutex::default(),
         }
@@ -184,6 +188,8 @@ impl Engine {
     fn start_copy(&self, now: u64, starter: Option<&Slot>, shared: &Shared) {
         if starter.is_some() && self.hot.futures.load(Ordering::Relaxed) {
             // A future is over when it closes, not when it is left.
+            #[cfg(feature = "otel-trace")]
+            self.trace.starts_at_close();
             return;
         }
         match self.try_hold(shared) {

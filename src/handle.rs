@@ -25,7 +25,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// A handle to the layer. Clones are handles to the same; keep one until after the meter provider's shutdown.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Handle {
@@ -125,6 +125,8 @@ impl Handle {
             std::thread::sleep(pause);
             pause = pause.saturating_mul(2).min(Duration::from_millis(1));
         }
+        #[cfg(feature = "otel-trace")]
+        self.shared.flush_traces(deadline);
         failures.extend(waiting.iter().map(|flush| (flush.engine.name.to_string(), flush.why)));
         if failures.is_empty() { Ok(()) } else { Err(FlushError { failures }) }
     }

@@ -59,6 +59,13 @@ impl<S> Layer<S> for StepLayer
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
+    #[cfg(feature = "otel-trace")]
+    fn on_register_dispatch(&self, dispatch: &tracing::Dispatch) {
+        if let Some(tracing) = &self.0.tracing {
+            tracing.register(dispatch);
+        }
+    }
+
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let shared = &*self.0;
         match shared.callsites.find(attributes.metadata()) {
@@ -90,6 +97,8 @@ where
             slot.start_at(shared.ticks.now());
         }
         if shared.has_flights() || before.ever_entered() {
+            #[cfg(feature = "otel-trace")]
+            let _in_step = shared.in_step(id);
             shared.entered(slot, before);
         }
     }
@@ -97,7 +106,17 @@ where
     fn on_exit(&self, id: &Id, _: Context<'_, S>) {
         let shared = &*self.0;
         match shared.steps.find(id.into_u64()) {
-            Some((_, slot)) => shared.exited(slot),
+            Some((_, slot)) if shared.has_sources() => {
+                #[cfg(feature = "otel-trace")]
+                let _in_step = shared.in_step(id);
+                shared.exited(slot);
+                #[cfg(feature = "otel-trace")]
+                shared.trace_exit(id, slot.engine.load(Ordering::Relaxed));
+            }
+            Some((_, slot)) => {
+                slot.end_at(shared.ticks.now());
+                slot.exit();
+            }
             None => shared.exit_phase(id.into_u64()),
         }
     }
@@ -106,7 +125,13 @@ where
         let shared = &*self.0;
         let Some((index, slot)) = shared.steps.find(id.into_u64()) else { return shared.close_phase(id.into_u64()) };
         match shared.engines.get(slot.engine.load(Ordering::Relaxed)) {
-            Some(engine) => engine.closed(index, slot, shared),
+            Some(engine) => {
+                #[cfg(feature = "otel-trace")]
+                let _in_step = shared.in_step(&id);
+                engine.closed(index, slot, shared);
+                #[cfg(feature = "otel-trace")]
+                shared.trace_close(&id, engine.index);
+            }
             None => slot.free(),
         }
     }

@@ -59,6 +59,8 @@ mod table;
 mod tally;
 mod ticks;
 mod totals;
+#[cfg(feature = "otel-trace")]
+mod trace;
 mod visitor;
 mod window;
 
@@ -69,6 +71,8 @@ pub use host_counters::{HostCounters, HostSource};
 pub use layer::{SpecDecodeLayer, StepFilter, StepLayer};
 pub use metrics::{SpecDecodeMetrics, StepTotals};
 pub use totals::{EngineTotals, Totals};
+#[cfg(feature = "otel-trace")]
+pub use trace::CollectingSteps;
 
 /// What the macros need.
 #[doc(hidden)]

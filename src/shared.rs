@@ -39,6 +39,9 @@ pub(crate) struct Shared {
     pub(crate) engine_refused: AtomicU64,
     /// Steps that were dropped because too many were open.
     pub(crate) open_steps_over_bound: AtomicU64,
+    /// Collections become spans.
+    #[cfg(feature = "otel-trace")]
+    pub(crate) tracing: Option<crate::trace::Tracing>,
 }
 
 /// What a span of ours is.
@@ -81,15 +84,11 @@ impl Shared {
         }
     }
 
-    /// A step is exited.
+    /// A step is exited, while there are sources.
     #[inline]
     pub(crate) fn exited(&self, slot: &Slot) {
         let now = self.ticks.now();
         slot.end_at(now);
-        if !self.has_sources() {
-            slot.exit();
-            return;
-        }
         // The generation is stored first: whoever sees that nobody is inside sees when the step was left.
         slot.leave_at(self.generation.load(Ordering::SeqCst));
         if slot.exit().inside() == 0

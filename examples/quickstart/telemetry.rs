@@ -1,8 +1,10 @@
 //! The OpenTelemetry side: one meter provider, with a reader for each place that the metrics go to.
 
 use std::env;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
 
@@ -62,9 +64,18 @@ impl Telemetry {
     }
 }
 
+/// What the environment says, else a name and an id of our own: by the id replicas are told apart.
 fn resource() -> Resource {
-    let resource = Resource::builder();
+    let given = |name: &str| env::var(name).unwrap_or_default();
+    let attributes = given("OTEL_RESOURCE_ATTRIBUTES");
+    let mut resource = Resource::builder();
     // Code would override the environment.
-    let named = env::var_os("OTEL_SERVICE_NAME").is_some_and(|name| !name.is_empty());
-    if named { resource.build() } else { resource.with_service_name("spec-decode-quickstart").build() }
+    if given("OTEL_SERVICE_NAME").is_empty() && !attributes.contains("service.name=") {
+        resource = resource.with_service_name("spec-decode-quickstart");
+    }
+    if !attributes.contains("service.instance.id=") {
+        let id = RandomState::new().hash_one(std::process::id());
+        resource = resource.with_attribute(KeyValue::new("service.instance.id", format!("{id:016x}")));
+    }
+    resource.build()
 }
