@@ -166,9 +166,9 @@ fn a_source_that_is_traced_and_opens_steps_itself() {
         step_span!(engine = "traced source", num_spec_tokens = 4, num_drafts = 1).in_scope(|| {});
     }
     handle.flush(Duration::from_secs(5)).unwrap();
-    let metrics = handle.metrics("traced source").unwrap();
-    assert_eq!(metrics.draft_tokens, Some(400));
-    assert!(metrics.accepted_tokens.unwrap() > 0);
+    let totals = handle.totals().engines.into_iter().find(|engine| engine.engine == "traced source").unwrap();
+    assert_eq!(totals.draft_tokens, 400);
+    assert!(totals.accepted_tokens > 0);
     let starts = starts.load(Ordering::Relaxed);
     assert!(starts <= 120, "{starts} copies: each step starts one at most, and none starts another");
     drop(attached);
