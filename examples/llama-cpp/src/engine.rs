@@ -118,31 +118,31 @@ impl<'m> Engine<'m> {
     ///
     /// llama.cpp refuses a pass.
     pub fn step(&mut self) -> Result<()> {
-        let span = step_span!(engine = self.name, num_spec_tokens = self.num_spec_tokens() as u64);
+        let k = self.num_spec_tokens();
+        let span = step_span!(engine = self.name, num_spec_tokens = k as u64);
         let _inside = span.enter();
 
         let start = Instant::now();
-        let drafts = info_span!("draft").in_scope(|| self.draft())?;
+        let drafts = info_span!("draft").in_scope(|| self.draft(k))?;
         let drafted = Instant::now();
         span.record("num_drafts", drafts.iter().filter(|draft| !draft.tokens.is_empty()).count() as u64);
         span.record("num_draft_tokens", drafts.iter().map(|draft| draft.tokens.len() as u64).sum::<u64>());
 
         let verdicts = info_span!("verify").in_scope(|| self.verify(&drafts))?;
         let before = self.counts.clone();
+        self.counts.begin_step(k);
         self.settle(&drafts, &verdicts)?;
         span.record("num_accepted_tokens", self.counts.accepted_tokens - before.accepted_tokens);
         span.record("num_emitted_tokens", self.counts.emitted_tokens - before.emitted_tokens);
         span.record("num_tokens", self.counts.tokens - before.tokens);
 
-        self.counts.steps += 1;
         self.counts.drafting += drafted - start;
         self.counts.verifying += drafted.elapsed();
         Ok(())
     }
 
     /// A draft for each sequence, empty where none is wanted or none can be made.
-    fn draft(&mut self) -> Result<Vec<Draft>> {
-        let k = self.num_spec_tokens();
+    fn draft(&mut self, k: usize) -> Result<Vec<Draft>> {
         let lens: Vec<usize> = self.sequences.iter().map(|sequence| sequence.draft_len(k)).collect();
         match &mut self.proposer {
             Some(proposer) => proposer.propose(&mut self.sequences, &lens, self.method),

@@ -102,6 +102,16 @@ impl<'m> Runner<'m> {
         Ok(rows)
     }
 
+    /// The logits behind each of some tokens that follow what was read so far.
+    ///
+    /// # Errors
+    ///
+    /// llama.cpp refuses the pass.
+    pub fn logits_behind(&mut self, sequence: usize, tokens: &[Token]) -> Result<Vec<Vec<f32>>> {
+        self.pass(&[Input { sequence, tokens: tokens.to_vec(), outputs: tokens.len() }])?;
+        Ok((0..tokens.len()).map(|row| self.logits(row).to_vec()).collect())
+    }
+
     /// The logits of a row of the last pass.
     pub(crate) fn logits(&self, row: usize) -> &[f32] {
         // A row is an index into a batch, whose length fits.
