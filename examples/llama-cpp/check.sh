@@ -16,4 +16,4 @@ if cargo clippy --version >/dev/null 2>&1; then
 else
   echo "skipped: no clippy here"
 fi
-./check-readme.sh
+python3 check_readme.py

@@ -1,15 +1,17 @@
 //! What the layer costs a real engine: the same run with it and without, in turns, and what one step costs by itself.
 //!
-//! `LLAMA_MODEL=$(./fetch-model.sh) cargo bench --bench instrumentation -- [PAIRS]`
+//! `LLAMA_MODEL=$(./fetch-model.sh) cargo bench --bench instrumentation -- [RUNS]`
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use cpu_time::ThreadTime;
 use spec_decode_llama::engine::{Drafting, Engine, Settings};
 use spec_decode_llama::lookahead::Lookahead;
 use spec_decode_llama::model::{Model, Token};
 use spec_decode_llama::runner::Capacity;
 use spec_decode_llama::sampling::Method;
+use tracing::dispatcher::{Dispatch, with_default};
 use tracing_spec_decode::{HostCounters, step_span};
 use tracing_subscriber::layer::SubscriberExt;
 
@@ -17,49 +19,60 @@ const PROMPT: &str = include_str!("../prompt-that-repeats.txt");
 const STEPS: u32 = 100_000;
 
 fn main() -> Result<()> {
-    let pairs = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(20);
+    let runs = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(10);
     let model = Model::load(std::env::var_os("LLAMA_MODEL").context("LLAMA_MODEL is not set")?.as_ref())?;
     let prompt = [model.tokenize(PROMPT)];
 
-    // The first run warms the file's pages and the allocator up.
-    with_layer(&model, &prompt)?;
     let mut ratios = Vec::new();
-    let mut time_of_a_step = Duration::MAX;
-    for pair in 0..pairs {
-        // Who goes first takes turns as well.
-        let (with, without) = if pair % 2 == 0 {
-            let with = with_layer(&model, &prompt)?;
-            (with, decode(&model, &prompt, |_| Ok(()))?)
-        } else {
-            let without = decode(&model, &prompt, |_| Ok(()))?;
-            (with_layer(&model, &prompt)?, without)
-        };
+    let mut step = Duration::MAX;
+    for run in 0..runs {
+        let Times { with, without, steps } = in_turns(&model, &prompt, run % 2 == 0)?;
         ratios.push(with.as_secs_f64() / without.as_secs_f64());
-        time_of_a_step = time_of_a_step.min(without);
+        step = step.min(without / steps);
     }
     ratios.sort_by(f64::total_cmp);
     let [low, median, high] = [1, 2, 3].map(|quarter| ratios[ratios.len() * quarter / 4]);
-    println!("time of a step with the layer / without, {pairs} pairs: median {median:.4}, quartiles {low:.4} {high:.4}");
+    println!("with the layer / without, {runs} runs: median {median:.4}, quartiles {low:.4} and {high:.4}");
 
     let alone = instrumentation_alone()?;
-    let share = 100.0 * alone.as_secs_f64() / time_of_a_step.as_secs_f64();
-    println!("instrumentation alone: {alone:?} of the {time_of_a_step:?} that a step takes, {share:.4} %");
+    let share = 100.0 * alone.as_secs_f64() / step.as_secs_f64();
+    println!("the instrumentation alone: {alone:?}, {share:.4} % of a step of {step:.1?}");
     Ok(())
 }
 
-/// With the subscriber that an application would have, for this thread.
-fn with_layer(model: &Model, prompt: &[Vec<Token>]) -> Result<Duration> {
-    let (layer, handle) = tracing_spec_decode::builder().build()?;
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-    let mut attached = None;
-    decode(model, prompt, |engine| {
-        attached = Some(handle.attach("0", engine.counters.source())?);
-        Ok(())
-    })
+#[derive(Debug, Default)]
+struct Times {
+    with: Duration,
+    without: Duration,
+    steps: u32,
 }
 
-/// The mean time of a step.
-fn decode(model: &Model, prompt: &[Vec<Token>], set_up: impl FnOnce(&Engine<'_>) -> Result<()>) -> Result<Duration> {
+/// Two engines decode the same, step by step in turns: one with a subscriber as an application would have it, one with
+/// none. The processor's time of this thread is taken, on which everything happens: other programs matter less to it.
+fn in_turns(model: &Model, prompt: &[Vec<Token>], with_first: bool) -> Result<Times> {
+    let (layer, handle) = tracing_spec_decode::builder().build()?;
+    let layered = Dispatch::new(tracing_subscriber::registry().with(layer));
+    let mut with = engine(model, prompt)?;
+    let mut without = engine(model, prompt)?;
+    let _attached = handle.attach("0", with.counters.source())?;
+    with.prefill()?;
+    without.prefill()?;
+    let mut times = Times::default();
+    while !with.is_done() {
+        if with_first {
+            times.with += with_default(&layered, || timed(&mut with))?;
+        }
+        times.without += timed(&mut without)?;
+        if !with_first {
+            times.with += with_default(&layered, || timed(&mut with))?;
+        }
+        times.steps += 1;
+    }
+    ensure!(handle.status("0").steps == u64::from(times.steps), "the layer has not seen the steps");
+    Ok(times)
+}
+
+fn engine<'m>(model: &'m Model, prompt: &[Vec<Token>]) -> Result<Engine<'m>> {
     let settings = Settings {
         name: "0",
         drafting: Drafting::PromptLookup(3),
@@ -69,14 +82,13 @@ fn decode(model: &Model, prompt: &[Vec<Token>], set_up: impl FnOnce(&Engine<'_>)
         seed: 0,
         capacity: Capacity { sequences: 1, context: 512, batch: 128, micro_batch: 128, threads: 1 },
     };
-    let mut engine = Engine::new(model, prompt, settings)?;
-    set_up(&engine)?;
-    engine.prefill()?;
-    let start = Instant::now();
-    while !engine.is_done() {
-        engine.step()?;
-    }
-    Ok(start.elapsed() / u32::try_from(engine.counts().steps)?)
+    Engine::new(model, prompt, settings)
+}
+
+fn timed(engine: &mut Engine<'_>) -> Result<Duration> {
+    let start = ThreadTime::now();
+    engine.step()?;
+    Ok(start.elapsed())
 }
 
 /// The loop's span, its fields and its counters around nothing.

@@ -150,11 +150,13 @@ fn decode(model: &Model, engine: &mut Engine<'_>, handle: &Handle, mut screen: S
 
 fn live_line(engine: &Engine<'_>, handle: &Handle, elapsed: Duration) -> String {
     let tokens = engine.counts().tokens;
+    let pace = tokens as f64 / elapsed.as_secs_f64();
     let metrics = handle.metrics(ENGINE).unwrap_or_default();
+    let Some(k) = metrics.num_spec_tokens.filter(|_| metrics.drafts > Some(0)) else {
+        return format!("{tokens} tokens, {pace:.1}/s; no drafts");
+    };
     format!(
-        "{tokens} tokens, {:.1} a second: k {}, acceptance {:.3}, efficiency {:.3}, mean length {:.2}",
-        tokens as f64 / elapsed.as_secs_f64(),
-        metrics.num_spec_tokens.unwrap_or_default(),
+        "{tokens} tokens, {pace:.1}/s; k {k}, acceptance {:.3}, efficiency {:.3}, length {:.2}",
         metrics.draft_acceptance_rate(),
         metrics.system_efficiency(),
         metrics.mean_acceptance_length(),

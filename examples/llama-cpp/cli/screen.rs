@@ -18,6 +18,7 @@ const CLEAR_LINE: &str = "\r\x1b[K";
 pub(crate) struct Screen {
     shows_text: bool,
     live: Live,
+    line: String,
     shown: Option<Instant>,
 }
 
@@ -38,7 +39,7 @@ impl Screen {
             (false, true) => Live::Aside,
             (false, false) => Live::Nowhere,
         };
-        Self { shows_text, live, shown: None }
+        Self { shows_text, live, line: String::new(), shown: None }
     }
 
     pub(crate) fn text(&mut self, text: &str) -> Result<()> {
@@ -47,8 +48,7 @@ impl Screen {
         }
         // A model's text must not steer the terminal.
         let text = text.replace(|char: char| char.is_control() && char != '\n' && char != '\t', " ");
-        let clear = if self.live == Live::Below { CLEAR_BELOW } else { "" };
-        put(&format!("{clear}{text}"))
+        if self.live == Live::Below { put(&format!("{CLEAR_BELOW}{text}{}", self.below())) } else { put(&text) }
     }
 
     /// Shows a line of numbers, if it is time for one.
@@ -57,12 +57,16 @@ impl Screen {
             return Ok(());
         }
         self.shown = Some(Instant::now());
-        let line = line();
+        self.line = line();
         if self.live == Live::Below {
-            return put(&format!("{ROOM_BELOW}{SAVE_AND_GO_BELOW}{line}{BACK}"));
+            return put(&self.below());
         }
-        let _ = write!(io::stderr(), "{CLEAR_LINE}{line}");
+        let _ = write!(io::stderr(), "{CLEAR_LINE}{}", self.line);
         Ok(())
+    }
+
+    fn below(&self) -> String {
+        format!("{ROOM_BELOW}{SAVE_AND_GO_BELOW}{}{BACK}", self.line)
     }
 
     /// The text is at its end.

@@ -119,14 +119,14 @@ impl<'m> Engine<'m> {
     /// llama.cpp refuses a pass.
     pub fn step(&mut self) -> Result<()> {
         let k = self.num_spec_tokens();
-        let span = step_span!(engine = self.name, num_spec_tokens = k as u64);
+        let span = step_span!(engine = self.name, num_spec_tokens = k);
         let _inside = span.enter();
 
         let start = Instant::now();
         let drafts = info_span!("draft").in_scope(|| self.draft(k))?;
         let drafted = Instant::now();
-        span.record("num_drafts", drafts.iter().filter(|draft| !draft.tokens.is_empty()).count() as u64);
-        span.record("num_draft_tokens", drafts.iter().map(|draft| draft.tokens.len() as u64).sum::<u64>());
+        span.record("num_drafts", drafts.iter().filter(|draft| !draft.tokens.is_empty()).count());
+        span.record("num_draft_tokens", drafts.iter().map(|draft| draft.tokens.len()).sum::<usize>());
 
         let verdicts = info_span!("verify").in_scope(|| self.verify(&drafts))?;
         let before = self.counts.clone();

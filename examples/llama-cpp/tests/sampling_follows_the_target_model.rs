@@ -30,7 +30,7 @@ fn expected() -> Vec<f64> {
 
 /// Pearson's statistic of pairs decoded from drafts of one token: 15 degrees of freedom.
 fn chi_square(propose: impl Fn(&mut fastrand::Rng) -> Draft, rule: Rule) -> f64 {
-    let mut counts = vec![0u64; 16];
+    let mut counts = [0u64; 16];
     for seed in 0..SAMPLES {
         let mut rng = fastrand::Rng::with_seed(seed);
         let draft = propose(&mut rng);
