@@ -99,7 +99,7 @@ impl SpecDecodeMetrics {
         let possible = self.max_emitted_tokens().is_none_or(|most| self.emitted_tokens <= Some(most));
         let drafts = self.drafts.filter(|&drafts| drafts >= Payoff::MIN_STEPS && possible);
         let phases = self.draft_time.checked_add(self.verify_time);
-        let nested = !self.draft_time.is_zero() && phases.is_some_and(|phases| phases <= drafted.time);
+        let nested = phases.is_some_and(|phases| phases <= drafted.time);
         Payoff {
             drafted,
             plain: self.plain_steps,

@@ -166,37 +166,43 @@ fn the_log_line_says_what_is_best_and_how_that_is_known() {
     assert!(constant.payoff().to_string().contains(", at constant acceptance), "));
     let never = modelled(&[0.1, 0.1], 0.1, 1.2).payoff();
     assert!(never.to_string().contains("best 0 (expected speed-up 1.000, +26."), "{never}");
+    let large = SpecDecodeMetrics { draft_time: Duration::from_secs(9), ..engine(100, 600, 200) }.payoff();
+    assert!(large.to_string().contains("best 18 (expected speed-up 3.285, "), "{large}");
 }
 
 #[test]
 fn too_few_steps_say_nothing() {
     let few = Payoff::MIN_STEPS - 1;
     let enough = SpecDecodeMetrics { draft_time: Duration::from_secs(9), ..engine(100, 4, 200) };
-    let all = |metrics: &SpecDecodeMetrics| {
+    let known = |metrics: &SpecDecodeMetrics| {
         let payoff = metrics.payoff();
         let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
-        [
-            payoff.tokens_per_second_with_drafts(),
-            value(payoff.tokens_per_draft(4)),
-            payoff.tokens_per_second_without_drafts(),
+        let of_drafted =
+            [payoff.tokens_per_second_with_drafts(), payoff.num_spec_tokens(), value(payoff.tokens_per_draft(4))];
+        let of_both = [
             payoff.speedup(),
+            payoff.step_cost(),
+            payoff.batch_ratio(),
+            payoff.break_even_acceptance(),
             value(payoff.expected_speedup(0)),
             value(payoff.expected_speedup(4)),
             payoff.best_num_spec_tokens(8).map(|best| best.margin),
-            payoff.break_even_acceptance(),
-            payoff.batch_ratio(),
-        ]
+        ];
+        let of_plain = [payoff.tokens_per_second_without_drafts()];
+        [&of_drafted[..], &of_plain, &of_both].map(|values| {
+            let known = values.iter().flatten().count();
+            assert!(known == 0 || known == values.len(), "{payoff}");
+            known > 0
+        })
     };
-    assert!(all(&enough).iter().all(Option::is_some));
+    assert_eq!(known(&enough), [true, true, true]);
     let plain = SpecDecodeMetrics { plain_steps: steps(few, 9.0, few), ..enough.clone() };
-    assert_eq!(all(&plain).map(|value| value.is_some()), [true, true, false, false, false, false, false, false, false]);
+    assert_eq!(known(&plain), [true, false, false]);
     let drafted = SpecDecodeMetrics { drafted_steps: steps(few, 9.0, few), ..enough.clone() };
-    assert_eq!(
-        all(&drafted).map(|value| value.is_some()),
-        [false, false, true, false, false, false, false, false, false]
-    );
-    let drafts = SpecDecodeMetrics { plain_steps: enough.plain_steps, ..engine(few, 4, 60) };
-    assert_eq!(drafts.payoff().speedup(), None);
+    assert_eq!(known(&drafted), [false, true, false]);
+    // Most of the steps with drafts were counted as incomplete.
+    let counts = SpecDecodeMetrics { drafted_steps: enough.drafted_steps, ..engine(few, 4, 60) }.payoff();
+    assert!(counts.step_cost().is_some() && counts.speedup().is_none() && counts.expected_speedup(4).is_none());
 }
 
 #[test]
@@ -205,7 +211,7 @@ fn contradictions_and_gaps_are_unknown() {
     assert!(good.payoff().best_num_spec_tokens(8).is_some());
     let expects_nothing = [
         SpecDecodeMetrics { accepted_tokens: Some(2 * MANY + 1), ..good.clone() },
-        SpecDecodeMetrics { draft_tokens: Some(MANY - 1), ..good.clone() },
+        SpecDecodeMetrics { draft_tokens: Some(MANY - 1), accepted_tokens: Some(9), ..good.clone() },
         SpecDecodeMetrics { draft_tokens: Some(MANY * 1025), ..good.clone() },
         SpecDecodeMetrics { accepted_per_position: Some(vec![MANY + 1, 0]), ..good.clone() },
         SpecDecodeMetrics { accepted_per_position: Some(vec![5, 4, 3]), ..good.clone() },
@@ -221,6 +227,7 @@ fn contradictions_and_gaps_are_unknown() {
     for emitted in [None, Some(3 * MANY + 1)] {
         assert_eq!(SpecDecodeMetrics { emitted_tokens: emitted, ..good.clone() }.payoff().speedup(), None);
     }
+    assert!(SpecDecodeMetrics { draft_tokens: None, ..good.clone() }.payoff().speedup().is_some());
     // Even with every draft token accepted, three tokens can't make up for four plain steps.
     let dear = SpecDecodeMetrics { drafted_steps: steps(100, 400.0, 0), ..good.clone() }.payoff();
     assert_eq!((dear.step_cost(), dear.break_even_acceptance()), (Some(4.0), None));
@@ -239,6 +246,13 @@ fn without_draft_spans_only_the_k_in_use_is_known() {
 }
 
 #[test]
+fn of_two_that_are_as_good_the_smaller_k_is_best() {
+    // An acceptance equal to the cost: one draft token gains nothing, two lose.
+    let best = modelled(&[0.5, 0.5], 0.5, 1.0).payoff().best_num_spec_tokens(2).unwrap();
+    assert_eq!((best.num_spec_tokens, best.speedup.value), (0, 1.0));
+}
+
+#[test]
 fn what_lies_beyond_the_counted_positions_is_said() {
     let metrics = modelled(&[0.8, 0.5, 0.5], 0.1, 1.0);
     // The third position was drafted too seldom to go by: a half, not nothing, of what reaches it is accepted.
@@ -249,6 +263,9 @@ fn what_lies_beyond_the_counted_positions_is_said() {
     let [counted, extrapolated] = [Basis::PerPosition, Basis::Extrapolated];
     assert_eq!(bases, [counted, counted, counted, extrapolated, extrapolated]);
     assert!(close(payoff.tokens_per_draft(3).unwrap().value, 1.0 + 0.8 + 0.4 + 0.2));
+    let all_seldom =
+        SpecDecodeMetrics { draft_per_position: Some(vec![9, 9]), accepted_per_position: Some(vec![9, 0]), ..metrics };
+    assert_eq!(all_seldom.payoff().tokens_per_draft(1).unwrap().basis, Basis::ConstantAcceptance);
     assert_eq!(payoff.tokens_per_draft(Payoff::MAX_NUM_SPEC_TOKENS + 1), None);
     assert_eq!(payoff.best_num_spec_tokens(u64::MAX), None);
 }
