@@ -8,6 +8,8 @@ use crate::engine::Engine;
 use crate::metrics::StepTotals;
 use crate::open_steps::Slot;
 use crate::phases::Phase;
+#[cfg(feature = "otel")]
+use crate::published::Reading;
 use crate::published::{Writing, gave, word};
 use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::shared::Shared;
@@ -36,6 +38,23 @@ pub(crate) struct Totals {
     pub(crate) positions: usize,
     pub(crate) accepted_per_position: Box<[u64]>,
     pub(crate) draft_per_position: Box<[u64]>,
+}
+
+impl Totals {
+    /// As a reader sees them. Allocates.
+    #[cfg(feature = "otel")]
+    pub(crate) fn of(reading: &Reading) -> Self {
+        let word = |word: usize| reading.words[word];
+        Self {
+            amounts: Amounts::from_fn(|quantity| word(word::TOTALS.wrapping_add(quantity as usize))),
+            given: word(word::GAVE),
+            num_spec_tokens: word(word::NUM_SPEC_TOKENS),
+            steps: Steps::read(word),
+            positions: usize::try_from(word(word::POSITIONS)).unwrap_or(usize::MAX),
+            accepted_per_position: reading.accepted_per_position.clone(),
+            draft_per_position: reading.draft_per_position.clone(),
+        }
+    }
 }
 
 /// Steps and what they took, each without drafts and with; ticks of phases.

@@ -327,7 +327,7 @@ fn waiting_or_failed(error: SourceError) -> Progress {
 }
 
 impl Totals {
-    fn minus(&self, base: &Self, ticks: &Ticks) -> SpecDecodeMetrics {
+    pub(crate) fn minus(&self, base: &Self, ticks: &Ticks) -> SpecDecodeMetrics {
         let amounts = self.amounts.minus(&base.amounts);
         let given = |bit: u64| self.given & bit != 0;
         let count = |quantity: Quantity| given(1 << quantity as u64).then(|| amounts.get(quantity));

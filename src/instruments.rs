@@ -7,7 +7,9 @@ use opentelemetry::metrics::{AsyncInstrument, Meter, MeterProvider};
 use opentelemetry::{InstrumentationScope, KeyValue};
 
 use crate::anomaly::{self, Anomaly};
+use crate::books::Totals;
 use crate::outcome::{Outcome, Reason};
+use crate::payoff::Payoff;
 use crate::phases::Phase;
 use crate::published::{Reading, gave, word};
 use crate::quantity::Quantity;
@@ -126,7 +128,7 @@ fn register_counters(meter: &Meter, reader: &Arc<Reader>, asks: &mut Asks) {
 }
 
 fn register_gauges(meter: &Meter, reader: &Arc<Reader>, asks: &mut Asks) {
-    let gauges: [(&'static str, &'static str, &'static str, Observe<f64>); 4] = [
+    let gauges: [(&'static str, &'static str, &'static str, Observe<f64>); 5] = [
         ("spec_decode.draft_acceptance_rate", "1", "Accepted / draft tokens, over the last window", |view, out| {
             let [_, tokens, accepted, _] = view.window_sums();
             view.gauge(gauge::ACCEPTANCE_RATE, accepted / tokens, out);
@@ -149,6 +151,9 @@ fn register_gauges(meter: &Meter, reader: &Arc<Reader>, asks: &mut Asks) {
                 view.gauge(gauge::ACCEPTANCE_LENGTH, 1.0 + accepted / drafts, out);
             },
         ),
+        ("spec_decode.speedup", "1", "Measured speed-up over steps without drafts, over all steps", |view, out| {
+            view.speedup(out);
+        }),
         ("spec_decode.collection.age", "s", "Age of the copy in flight", |view, out| view.collection_age(out)),
     ];
     for (name, unit, description, observe) in gauges {
@@ -160,7 +165,13 @@ fn register_gauges(meter: &Meter, reader: &Arc<Reader>, asks: &mut Asks) {
             .with_callback(move |out| reader.observe(asks, out, observe))
             .build();
     }
-    let numbers: [(&'static str, &'static str, &'static str, Observe<u64>); 2] = [
+    let numbers: [(&'static str, &'static str, &'static str, Observe<u64>); 3] = [
+        (
+            "spec_decode.best_num_spec_tokens",
+            "{token}",
+            "The k with the largest expected speed-up; 0: better not to speculate",
+            |view, out| view.best_num_spec_tokens(out),
+        ),
         ("spec_decode.num_spec_tokens", "{token}", "Draft tokens per sequence: the last value above 0", |view, out| {
             view.num_spec_tokens(out);
         }),
@@ -394,6 +405,22 @@ impl View<'_> {
     fn gauge(&self, gauge: u64, value: f64, out: &dyn AsyncInstrument<f64>) {
         if self.shows(gauge) {
             out.observe(value, &self.engine.attributes);
+        }
+    }
+
+    fn payoff(&self) -> Payoff {
+        Totals::of(self.reading).minus(&Totals::default(), &self.shared.ticks).payoff()
+    }
+
+    fn speedup(&self, out: &dyn AsyncInstrument<f64>) {
+        if let Some(speedup) = self.payoff().speedup() {
+            out.observe(speedup, &self.engine.attributes);
+        }
+    }
+
+    fn best_num_spec_tokens(&self, out: &dyn AsyncInstrument<u64>) {
+        if let Some(best) = self.payoff().best() {
+            out.observe(best.num_spec_tokens, &self.engine.attributes);
         }
     }
 

@@ -26,6 +26,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod acceptance;
 mod anomaly;
 mod attachment;
 mod attributes;
@@ -47,6 +48,7 @@ mod layer;
 mod metrics;
 mod open_steps;
 mod outcome;
+mod payoff;
 mod phases;
 mod published;
 mod quantity;
@@ -64,12 +66,14 @@ mod trace;
 mod visitor;
 mod window;
 
+pub use acceptance::Basis;
 pub use attributes::EngineAttributes;
 pub use builder::{BuildError, Builder, builder};
 pub use handle::{AttachError, Attached, DescribeError, FlushError, FlushFailure, Handle, SourceState, Status};
 pub use host_counters::{HostCounters, HostSource};
 pub use layer::{SpecDecodeLayer, StepFilter, StepLayer};
 pub use metrics::{SpecDecodeMetrics, StepTotals};
+pub use payoff::{BestNumSpecTokens, Estimate, Payoff};
 pub use totals::{EngineTotals, Totals};
 #[cfg(feature = "otel-trace")]
 pub use trace::CollectingSteps;

@@ -60,9 +60,10 @@ pub struct StepTotals {
     /// From each step's first enter to its last exit, summed: the host's time, which is not the device's where the
     /// engine runs ahead of it.
     pub time: Duration,
-    /// All sequences of the steps' batches, with drafts or without; `None` where no step gave them.
+    /// All sequences of the steps' batches, with drafts or without; `None` where no step gave them. Give them in every
+    /// step or in none: what is made of them per step or per second is too low otherwise.
     pub sequences: Option<u64>,
-    /// All tokens emitted for them; `None` where no step gave them.
+    /// All tokens emitted for them; likewise.
     pub tokens: Option<u64>,
 }
 
