@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use soak::engine::{Changes, Done, Engine, published};
 use soak::rng::Rng;
-use support::Exported;
+use support::{Exported, is_counter};
 use tracing::span::{Attributes, Id};
 use tracing::{Dispatch, Subscriber};
 use tracing_spec_decode::{Handle, builder};
@@ -67,10 +67,6 @@ fn run(thread: usize, steps: u64, handle: &Handle, progress: &AtomicU64) -> (Vec
 fn resident() -> Option<i64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().strip_suffix(" kB")?.parse().ok()
-}
-
-fn is_counter(name: &str) -> bool {
-    !["rate{", "efficiency{", "length{", "num_spec_tokens{", "age{"].iter().any(|gauge| name.contains(gauge))
 }
 
 /// Reads until told to stop; how often it read, and the memory once a tenth of the steps was done.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use opentelemetry_sdk::metrics::Temporality;
 use proptest::prelude::*;
-use support::{Device, Exported};
+use support::{Device, Exported, is_counter};
 use tracing::field::Empty;
 use tracing::{Dispatch, Span, info_span};
 use tracing_spec_decode::source::{Busy, Failed, SourceError};
@@ -373,11 +373,6 @@ impl World {
                 assert!((0.0..=1.0).contains(value), "{name} is {value}");
             }
         }
-        let is_counter = |name: &String| {
-            !["rate{", "efficiency{", "length{", "num_spec_tokens{", "age{", "info{"]
-                .iter()
-                .any(|gauge| name.contains(gauge))
-        };
         for (name, before) in self.last.iter().filter(|(name, _)| is_counter(name)) {
             let now = points.get(name);
             assert!(now.is_some_and(|now| now >= before), "{name} was {before}, is {now:?}");

@@ -90,6 +90,12 @@ fn add_data<T: Copy>(name: &str, data: &MetricData<T>, number: impl Fn(T) -> f64
     }
 }
 
+/// Whether a point is one of a counter, which never falls.
+pub fn is_counter(point: &str) -> bool {
+    let gauges = ["_rate{", "_efficiency{", "_length{", "num_spec_tokens{", ".age{", ".info{", ".speedup{"];
+    !gauges.iter().any(|gauge| point.contains(gauge))
+}
+
 /// The point of engine 0 with this name.
 pub fn of_engine(name: &str) -> String {
     format!("spec_decode.{name}{{spec_decode.engine=0}}")
