@@ -17,7 +17,7 @@ mod vocabulary;
 
 use std::time::Duration;
 
-use engine::{Counts, Engine, MAX_NEW_TOKENS, Models, PROMPT_LEN};
+use engine::{Counts, Engine, MAX_NEW_TOKENS, Models, PROMPT_LEN, Plan};
 use exported::{by_name, last_export};
 use language_model::LanguageModel;
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
@@ -49,7 +49,7 @@ fn decode(num_spec_tokens: usize, batch: usize, steps: u64) -> (Counts, SpecDeco
     let mut counters = HostCounters::new();
     let _attached = handle.attach("0", counters.source()).expect("attached");
     let (models, text) = models();
-    let mut engine = Engine::new(&models, &text, num_spec_tokens, batch, 5);
+    let mut engine = Engine::new(&models, &text, Plan { num_spec_tokens, batch, seed: 5, ..Plan::default() });
     for _ in 0..steps {
         engine.step(&mut counters);
     }
@@ -111,7 +111,7 @@ fn a_sequence_keeps_every_token_that_it_emitted_and_ends_at_its_limit() {
     let _current = tracing_subscriber::registry().set_default();
     let (models, text) = models();
     for num_spec_tokens in [0, 1, 4, 16] {
-        let mut engine = Engine::new(&models, &text, num_spec_tokens, 1, 11);
+        let mut engine = Engine::new(&models, &text, Plan { num_spec_tokens, batch: 1, seed: 11, ..Plan::default() });
         let mut counters = HostCounters::new();
         while engine.counts().tokens < MAX_NEW_TOKENS as u64 {
             assert_eq!(engine.sample().len() as u64, PROMPT_LEN as u64 + engine.counts().tokens);

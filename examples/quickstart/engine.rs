@@ -1,10 +1,14 @@
 //! The decode loop: a batch of sequences, one `spec_decode_step` span a step, and its own counts of what it did.
 
+use std::thread;
+use std::time::Duration;
+
+use tracing::info_span;
 use tracing_spec_decode::{HostCounters, step_span};
 
-use crate::language_model::LanguageModel;
+use crate::language_model::{Distribution, LanguageModel};
 use crate::rng::Rng;
-use crate::speculative::{accept, draft, verify};
+use crate::speculative::{Draft, accept, draft, verify};
 use crate::vocabulary::Token;
 
 /// Tokens of the text that a sequence starts from.
@@ -93,13 +97,41 @@ impl Sequence {
     }
 }
 
+/// How an engine decodes.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// Its name among the engines of this process.
+    pub(crate) engine: String,
+    pub(crate) num_spec_tokens: usize,
+    /// One step of so many drafts nothing, and is the baseline; 0: none.
+    pub(crate) plain_every: u64,
+    pub(crate) batch: usize,
+    pub(crate) seed: u64,
+    /// What a pass of the models takes besides, as on a device: n-grams alone take next to nothing.
+    pub(crate) draft_pass: Duration,
+    pub(crate) target_pass: Duration,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            engine: "0".to_owned(),
+            num_spec_tokens: 4,
+            plain_every: 0,
+            batch: 8,
+            seed: 0,
+            draft_pass: Duration::ZERO,
+            target_pass: Duration::ZERO,
+        }
+    }
+}
+
 /// The batch and its counts.
 #[derive(Debug)]
 pub(crate) struct Engine<'a> {
     models: &'a Models,
     text: &'a [Token],
-    num_spec_tokens: usize,
-    seed: u64,
+    plan: Plan,
     started: u64,
     batch: Vec<Sequence>,
     first: Option<Sequence>,
@@ -107,53 +139,70 @@ pub(crate) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    pub(crate) fn new(
-        models: &'a Models,
-        text: &'a [Token],
-        num_spec_tokens: usize,
-        batch_len: usize,
-        seed: u64,
-    ) -> Self {
-        let started = batch_len as u64;
-        let batch = (0..started).map(|number| Sequence::new(text, seed, number)).collect();
-        Self { models, text, num_spec_tokens, seed, started, batch, first: None, counts: Counts::default() }
+    pub(crate) fn new(models: &'a Models, text: &'a [Token], plan: Plan) -> Self {
+        let started = plan.batch as u64;
+        let batch = (0..started).map(|number| Sequence::new(text, plan.seed, number)).collect();
+        Self { models, text, plan, started, batch, first: None, counts: Counts::default() }
+    }
+
+    /// The k of the next step.
+    fn num_spec_tokens(&self) -> usize {
+        let plain = self.plan.plain_every > 0 && self.counts.steps.is_multiple_of(self.plan.plain_every);
+        if plain { 0 } else { self.plan.num_spec_tokens }
     }
 
     /// One step: a draft for each sequence, verified, and what was accepted is kept.
     pub(crate) fn step(&mut self, counters: &mut HostCounters) {
-        let draft_lens: Vec<usize> = self.batch.iter().map(|s| s.draft_len(self.num_spec_tokens)).collect();
+        let num_spec_tokens = self.num_spec_tokens();
+        let draft_lens: Vec<usize> = self.batch.iter().map(|s| s.draft_len(num_spec_tokens)).collect();
         let num_drafts = draft_lens.iter().filter(|&&len| len > 0).count();
         let span = step_span!(
-            num_spec_tokens = self.num_spec_tokens as u64,
+            engine = self.plan.engine.as_str(),
+            num_spec_tokens = num_spec_tokens as u64,
             num_drafts = num_drafts as u64,
             num_draft_tokens = draft_lens.iter().sum::<usize>() as u64,
+            num_sequences = self.batch.len() as u64,
         );
         let _inside = span.enter();
 
         let before = self.counts.clone();
-        self.counts.begin_step(self.num_spec_tokens, num_drafts);
-        for (sequence, draft_len) in self.batch.iter_mut().zip(draft_lens) {
-            let draft = draft(&self.models.draft, &sequence.tokens, draft_len, &mut sequence.rng);
-            let target = verify(&self.models.target, &sequence.tokens, &draft.tokens);
-            let verdict = accept(&draft, &target, &mut sequence.rng);
-            let emitted = verdict.emitted.len();
-            if draft_len > 0 {
-                counters.record_draft(draft_len as u32, verdict.accepted as u32, emitted as u32);
-                self.counts.record_draft(draft_len, verdict.accepted, emitted);
+        self.counts.begin_step(num_spec_tokens, num_drafts);
+        let drafts = info_span!("spec_decode_draft").in_scope(|| self.draft(&draft_lens));
+        let targets = info_span!("spec_decode_verify").in_scope(|| self.verify(&drafts));
+        for ((sequence, draft), target) in self.batch.iter_mut().zip(&drafts).zip(&targets) {
+            let verdict = accept(draft, target, &mut sequence.rng);
+            let (drafted, emitted) = (draft.tokens.len(), verdict.emitted.len());
+            if drafted > 0 {
+                counters.record_draft(drafted as u32, verdict.accepted as u32, emitted as u32);
+                self.counts.record_draft(drafted, verdict.accepted, emitted);
             }
             self.counts.tokens += emitted as u64;
             sequence.tokens.extend(verdict.emitted);
         }
         span.record("num_accepted_tokens", self.counts.accepted_tokens - before.accepted_tokens);
         span.record("num_emitted_tokens", self.counts.emitted_tokens - before.emitted_tokens);
-        span.record("num_sequences", self.batch.len() as u64);
         span.record("num_tokens", self.counts.tokens - before.tokens);
         self.replace_finished();
     }
 
+    /// One pass of the draft model for each position, over the whole batch.
+    fn draft(&mut self, draft_lens: &[usize]) -> Vec<Draft> {
+        let passes = draft_lens.iter().max().copied().unwrap_or_default();
+        take(self.plan.draft_pass * passes as u32);
+        let sequences = self.batch.iter_mut().zip(draft_lens);
+        sequences.map(|(s, &len)| draft(&self.models.draft, &s.tokens, len, &mut s.rng)).collect()
+    }
+
+    /// One pass of the target model over the whole batch.
+    fn verify(&self, drafts: &[Draft]) -> Vec<Vec<Distribution>> {
+        take(self.plan.target_pass);
+        let sequences = self.batch.iter().zip(drafts);
+        sequences.map(|(s, draft)| verify(&self.models.target, &s.tokens, &draft.tokens)).collect()
+    }
+
     fn replace_finished(&mut self) {
         for sequence in self.batch.iter_mut().filter(|sequence| sequence.left() == 0) {
-            let next = Sequence::new(self.text, self.seed, self.started);
+            let next = Sequence::new(self.text, self.plan.seed, self.started);
             self.started += 1;
             let finished = std::mem::replace(sequence, next);
             self.first.get_or_insert(finished);
@@ -167,5 +216,11 @@ impl<'a> Engine<'a> {
     /// The first sequence that was finished or, where none is, one in the making; its prompt included.
     pub(crate) fn sample(&self) -> &[Token] {
         self.first.as_ref().or(self.batch.first()).map_or(&[], |sequence| &sequence.tokens)
+    }
+}
+
+fn take(time: Duration) {
+    if !time.is_zero() {
+        thread::sleep(time);
     }
 }

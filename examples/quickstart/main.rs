@@ -13,6 +13,7 @@ mod report;
 mod rng;
 mod scrape;
 mod speculative;
+mod sweep;
 mod telemetry;
 mod text;
 mod vocabulary;
@@ -21,20 +22,21 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use tracing_spec_decode::{Handle, HostCounters};
+use tracing_spec_decode::{Attached, Handle, HostCounters};
 use tracing_subscriber::prelude::*;
 
-use crate::engine::{Engine, Models};
+use crate::engine::{Engine, Models, Plan};
 use crate::language_model::LanguageModel;
 use crate::options::{Command, HELP, Options};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::scrape::Scrape;
 use crate::telemetry::Telemetry;
-use crate::vocabulary::Vocabulary;
+use crate::vocabulary::{Token, Vocabulary};
 
 const TARGET_ORDER: usize = 6;
 const DRAFT_ORDER: usize = 4;
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let result = options::parse(std::env::args_os().skip(1)).and_then(|command| match command {
@@ -66,15 +68,27 @@ fn run(options: &Options) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     tracing_subscriber::registry().with(layer).try_init().map_err(|error| error.to_string())?;
 
-    let mut counters = HostCounters::new();
-    let attached = handle.attach("0", counters.source()).map_err(|error| error.to_string())?;
-    let mut report = decode(options, &text, &handle, &mut counters)?;
-    report.points = telemetry.last_flush();
-    if options.json {
-        print(|out| writeln!(out, "{}", report.json()))?;
+    let attached = if options.sweep.is_empty() {
+        let mut counters = HostCounters::new();
+        let attached = attach(&handle, "0", &counters)?;
+        let mut report = decode(options, &text, &handle, &mut counters)?;
+        report.points = telemetry.last_flush();
+        if options.json {
+            print(|out| writeln!(out, "{}", report.json()))?;
+        } else {
+            print(|out| report.write(out))?;
+        }
+        vec![attached]
     } else {
-        print(|out| report.write(out))?;
-    }
+        let (mut sweep, attached) = sweep::run(options, &text, &handle)?;
+        sweep.points = telemetry.last_flush();
+        if options.json {
+            print(|out| writeln!(out, "{}", sweep.json()))?;
+        } else {
+            print(|out| sweep.write(out))?;
+        }
+        attached
+    };
     if let Some(outcome) = telemetry.otlp_outcome() {
         say(&outcome.unwrap_or_else(|failure| failure));
     }
@@ -87,15 +101,24 @@ fn run(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the models, decodes, and brings together what the layer and the loop itself have counted.
+/// Has an engine's counters read by the layer.
+fn attach(handle: &Handle, engine: &str, counters: &HostCounters) -> Result<Attached, String> {
+    handle.attach(engine, counters.source()).map_err(|error| error.to_string())
+}
+
+/// Makes the two models of a text.
+fn train(vocabulary: &Vocabulary, tokens: &[Token]) -> Models {
+    let train = |order| LanguageModel::train(tokens, vocabulary.len(), order);
+    Models { target: train(TARGET_ORDER), draft: train(DRAFT_ORDER) }
+}
+
+/// Decodes, and brings together what the layer and the loop itself have counted.
 fn decode(options: &Options, text: &[u8], handle: &Handle, counters: &mut HostCounters) -> Result<Report, String> {
     let vocabulary = Vocabulary::of(text);
     let tokens = vocabulary.encode(text);
-    let models = Models {
-        target: LanguageModel::train(&tokens, vocabulary.len(), TARGET_ORDER),
-        draft: LanguageModel::train(&tokens, vocabulary.len(), DRAFT_ORDER),
-    };
-    let mut engine = Engine::new(&models, &tokens, options.num_spec_tokens, options.batch, options.seed);
+    let models = train(&vocabulary, &tokens);
+    let plan = Plan { num_spec_tokens: options.num_spec_tokens, ..Plan::of(options) };
+    let mut engine = Engine::new(&models, &tokens, plan);
 
     let progress = Progress::start(handle.clone(), options.steps, options.interval);
     let start = Instant::now();
@@ -106,7 +129,7 @@ fn decode(options: &Options, text: &[u8], handle: &Handle, counters: &mut HostCo
     if let Some(progress) = progress {
         progress.stop();
     }
-    handle.flush(Duration::from_secs(1)).map_err(|error| error.to_string())?;
+    handle.flush(FLUSH_TIMEOUT).map_err(|error| error.to_string())?;
 
     Ok(Report {
         metrics: handle.metrics("0").unwrap_or_default(),
@@ -120,6 +143,13 @@ fn decode(options: &Options, text: &[u8], handle: &Handle, counters: &mut HostCo
         ),
         sample: vocabulary.decode(engine.sample()),
     })
+}
+
+impl Plan {
+    fn of(options: &Options) -> Self {
+        let Options { batch, seed, draft_pass, target_pass, .. } = *options;
+        Self { batch, seed, draft_pass, target_pass, ..Self::default() }
+    }
 }
 
 /// To stdout; a reader that has seen enough is no error.

@@ -16,11 +16,14 @@ sequences is then decoded by speculative sampling.
 
 Usage: quickstart [OPTIONS]
 
-  --steps N            decode steps                                            [50000]
+  --steps N            decode steps; of each k, in a sweep                     [50000, in a sweep 400]
   --num-spec-tokens K  draft tokens per sequence and step, 0 to 16; 0: none    [4]
   --batch B            sequences decoded together, 1 to 1024                   [8]
   --seed S             the same seed decodes the same text                     [0]
   --text FILE          what the models are made from                           [this example's source]
+  --sweep K,K,...      each k in turn, with a quarter of the steps plain, and which is the best
+  --draft-pass MICROS  what a pass of the draft model takes besides            [0, in a sweep 500]
+  --target-pass MICROS what a pass of the target model takes besides           [0, in a sweep 5000]
   --interval SECONDS   the shortest time between two windows of the gauges     [0.5]
   --serve ADDR         answer Prometheus scrapes at http://ADDR/metrics
   --json               print one JSON object in place of the tables
@@ -41,10 +44,14 @@ pub(crate) enum Command {
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
+    /// Each k in turn; empty: one run.
+    pub(crate) sweep: Vec<usize>,
     pub(crate) steps: u64,
     pub(crate) num_spec_tokens: usize,
     pub(crate) batch: usize,
     pub(crate) seed: u64,
+    pub(crate) draft_pass: Duration,
+    pub(crate) target_pass: Duration,
     pub(crate) text: Option<PathBuf>,
     pub(crate) interval: Duration,
     pub(crate) serve: Option<SocketAddr>,
@@ -54,10 +61,13 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            sweep: Vec::new(),
             steps: 50_000,
             num_spec_tokens: 4,
             batch: 8,
             seed: 0,
+            draft_pass: Duration::ZERO,
+            target_pass: Duration::ZERO,
             text: None,
             interval: Duration::from_millis(500),
             serve: None,
@@ -83,6 +93,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = impl Into<OsString>>) ->
             "num-spec-tokens" => options.num_spec_tokens = number(&mut parser, &name, 0..=MAX_SPEC_TOKENS)? as usize,
             "batch" => options.batch = number(&mut parser, &name, 1..=1024)? as usize,
             "seed" => options.seed = number(&mut parser, &name, 0..=u64::MAX)?,
+            "sweep" => options.sweep = list(&text(&mut parser)?)?,
+            "draft-pass" => options.draft_pass = micros(&mut parser, &name)?,
+            "target-pass" => options.target_pass = micros(&mut parser, &name)?,
             "text" => options.text = Some(parser.value().map_err(one_line)?.into()),
             "interval" => options.interval = seconds(&text(&mut parser)?)?,
             "serve" => options.serve = Some(address(&text(&mut parser)?)?),
@@ -94,7 +107,40 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = impl Into<OsString>>) ->
         }
         given.push(name);
     }
+    let is_given = |name: &str| given.iter().any(|given| given == name);
+    if is_given("sweep") {
+        if is_given("num-spec-tokens") {
+            return Err("--sweep has the values of k: --num-spec-tokens can't be given as well".to_owned());
+        }
+        let defaults = Options::default_sweep();
+        options.steps = if is_given("steps") { options.steps } else { defaults.steps };
+        options.draft_pass = if is_given("draft-pass") { options.draft_pass } else { defaults.draft_pass };
+        options.target_pass = if is_given("target-pass") { options.target_pass } else { defaults.target_pass };
+    }
     Ok(Command::Decode(options))
+}
+
+impl Options {
+    /// What is not given in a sweep: passes that take so long that a sleep is about right.
+    fn default_sweep() -> Self {
+        let (draft_pass, target_pass) = (Duration::from_micros(500), Duration::from_millis(5));
+        Self { steps: 400, draft_pass, target_pass, ..Self::default() }
+    }
+}
+
+/// The values of k, each once.
+fn list(text: &str) -> Result<Vec<usize>, String> {
+    let numbers: Option<Vec<usize>> = text.split(',').map(|number| number.trim().parse().ok()).collect();
+    numbers
+        .filter(|numbers| numbers.iter().all(|number| *number as u64 <= MAX_SPEC_TOKENS))
+        .filter(|numbers| (1..numbers.len()).all(|index| !numbers[..index].contains(&numbers[index])))
+        .ok_or_else(|| {
+            format!("--sweep takes different whole numbers from 0 to {MAX_SPEC_TOKENS}, such as 0,1,2,4, not {text:?}")
+        })
+}
+
+fn micros(parser: &mut lexopt::Parser, name: &str) -> Result<Duration, String> {
+    number(parser, name, 0..=1_000_000).map(Duration::from_micros)
 }
 
 fn number(parser: &mut lexopt::Parser, name: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
