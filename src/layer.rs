@@ -15,6 +15,8 @@ use crate::callsites::{Callsite, Callsites, FieldCodes};
 use crate::open_steps::{Misuses, NewStep, Slot};
 use crate::shared::Shared;
 use crate::step::DEFAULT_ENGINE;
+#[cfg(feature = "otel-trace")]
+use crate::trace::InStep;
 use crate::visitor::{MAX_ENGINE_NAME, Reader, StepVisitor};
 
 /// The layer, already filtered: it is shown `spec_decode_step` spans and nothing else.
@@ -94,7 +96,7 @@ where
         let before = slot.enter();
         if shared.has_flights() || before.ever_entered() {
             #[cfg(feature = "otel-trace")]
-            let _in_step = shared.in_step(id);
+            let _in_step = shared.tracing_copies().map(|_| InStep::new(id));
             shared.entered(slot, before);
         }
     }
@@ -104,10 +106,10 @@ where
         let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return };
         if shared.has_sources() {
             #[cfg(feature = "otel-trace")]
-            let _in_step = shared.in_step(id);
+            if let Some((tracing, engine)) = shared.tracing_copies().zip(shared.engine_of(slot)) {
+                return tracing.exited(id, engine, || shared.exited(slot));
+            }
             shared.exited(slot);
-            #[cfg(feature = "otel-trace")]
-            shared.trace_exit(id, slot.engine.load(Ordering::Relaxed));
         } else {
             slot.exit();
         }
@@ -119,10 +121,10 @@ where
         match shared.engines.get(slot.engine.load(Ordering::Relaxed)) {
             Some(engine) => {
                 #[cfg(feature = "otel-trace")]
-                let _in_step = shared.in_step(&id);
+                if let Some(tracing) = shared.tracing_copies() {
+                    return tracing.closed(&id, engine, || engine.closed(index, slot, shared));
+                }
                 engine.closed(index, slot, shared);
-                #[cfg(feature = "otel-trace")]
-                shared.trace_close(&id, engine.index);
             }
             None => slot.free(),
         }
