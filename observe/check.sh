@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The real programs, with the files of this folder: engines through a Collector into Jaeger and Prometheus, the rules, the
-# dashboard, and a Collector that fails in every way. One line for each assertion; what was skipped is said.
+# The real programs, with the files of this folder: engines through a Collector into Jaeger and Prometheus, the rules,
+# the dashboard, and a Collector that fails in every way. One line for each assertion; what was skipped is said.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 status=0
@@ -12,8 +12,7 @@ if ! command -v promtool >/dev/null; then
   apt-get install -y -qq --no-install-recommends prometheus >/dev/null || true
 fi
 
-cargo build --quiet --release --features otel-trace --example quickstart --example replica || exit 1
-examples=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/examples
+examples=$(observe/programs/examples.sh) || exit 1
 
 printf '\n-- rules, alerts and dashboard by themselves\n'
 if command -v promtool >/dev/null; then

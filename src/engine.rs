@@ -115,7 +115,7 @@ impl Engine {
     }
 
     /// A step is closed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn closed(&self, index: u32, slot: &Slot, shared: &Shared) {
         let ever_entered = slot.visits().ever_entered();
         if !ever_entered {

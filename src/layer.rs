@@ -16,6 +16,8 @@ use crate::open_steps::{Misuses, NewStep, Slot};
 use crate::phases::Phase;
 use crate::shared::{Kind, Shared};
 use crate::step::DEFAULT_ENGINE;
+#[cfg(feature = "otel-trace")]
+use crate::trace::InStep;
 use crate::visitor::{MAX_ENGINE_NAME, Reader, StepVisitor};
 
 /// The layer, already filtered: it is shown `spec_decode_step` spans and nothing else.
@@ -98,7 +100,7 @@ where
         }
         if shared.has_flights() || before.ever_entered() {
             #[cfg(feature = "otel-trace")]
-            let _in_step = shared.in_step(id);
+            let _in_step = shared.tracing_copies().map(|_| InStep::new(id));
             shared.entered(slot, before);
         }
     }
@@ -108,10 +110,10 @@ where
         match shared.steps.find(id.into_u64()) {
             Some((_, slot)) if shared.has_sources() => {
                 #[cfg(feature = "otel-trace")]
-                let _in_step = shared.in_step(id);
+                if let Some((tracing, engine)) = shared.tracing_copies().zip(shared.engine_of(slot)) {
+                    return tracing.exited(id, engine, || shared.exited(slot));
+                }
                 shared.exited(slot);
-                #[cfg(feature = "otel-trace")]
-                shared.trace_exit(id, slot.engine.load(Ordering::Relaxed));
             }
             Some((_, slot)) => {
                 slot.end_at(shared.ticks.now());
@@ -127,10 +129,10 @@ where
         match shared.engines.get(slot.engine.load(Ordering::Relaxed)) {
             Some(engine) => {
                 #[cfg(feature = "otel-trace")]
-                let _in_step = shared.in_step(&id);
+                if let Some(tracing) = shared.tracing_copies() {
+                    return tracing.closed(&id, engine, || engine.closed(index, slot, shared));
+                }
                 engine.closed(index, slot, shared);
-                #[cfg(feature = "otel-trace")]
-                shared.trace_close(&id, engine.index);
             }
             None => slot.free(),
         }

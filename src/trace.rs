@@ -19,6 +19,7 @@ use tracing::dispatcher::WeakDispatch;
 use tracing::span::Id;
 
 use crate::engine::Engine;
+use crate::open_steps::Slot;
 use crate::outcome::{Outcome, Reason};
 use crate::quantity::Amounts;
 use crate::shared::Shared;
@@ -35,6 +36,12 @@ thread_local! {
 /// This thread is in a callback of a step, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct InStep(u64);
+
+impl InStep {
+    pub(crate) fn new(id: &Id) -> Self {
+        Self(STEP.replace(id.into_u64()))
+    }
+}
 
 impl Drop for InStep {
     fn drop(&mut self) {
@@ -58,6 +65,26 @@ impl Tracing {
     pub(crate) fn register(&self, dispatch: &Dispatch) {
         // The first one stays: it is the one whose spans the layer sees.
         let _ = self.dispatch.set(dispatch.downgrade());
+    }
+
+    /// A step is left: `exited` is what there is to do in any case, and what may start a copy.
+    #[inline(never)]
+    pub(crate) fn exited(&self, id: &Id, engine: &Engine, exited: impl FnOnce()) {
+        let _in_step = InStep::new(id);
+        exited();
+        if engine.trace.wants_context.load(Ordering::Relaxed) {
+            engine.trace_exit(id, self);
+        }
+    }
+
+    /// A step is closed, likewise.
+    #[inline(never)]
+    pub(crate) fn closed(&self, id: &Id, engine: &Engine, closed: impl FnOnce()) {
+        let _in_step = InStep::new(id);
+        closed();
+        if engine.trace.wants_context.load(Ordering::Relaxed) {
+            engine.trace_close(id, self);
+        }
     }
 
     /// The ids of a step's span, if it is traced and sampled. Starts the span; the step must not be closed.
@@ -209,31 +236,14 @@ impl Engine {
 }
 
 impl Shared {
-    /// Marks this thread as being in a step's callback, if anybody will ask.
+    /// What makes collect spans, where there may be copies.
     #[inline]
-    pub(crate) fn in_step(&self, id: &Id) -> Option<InStep> {
-        (self.tracing.is_some() && self.has_sources()).then(|| InStep(STEP.replace(id.into_u64())))
+    pub(crate) fn tracing_copies(&self) -> Option<&Tracing> {
+        self.tracing.as_ref().filter(|_| self.has_sources())
     }
 
-    #[inline]
-    pub(crate) fn trace_exit(&self, id: &Id, engine: u32) {
-        if let Some((tracing, engine)) = self.wanting_context(engine) {
-            engine.trace_exit(id, tracing);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn trace_close(&self, id: &Id, engine: u32) {
-        if let Some((tracing, engine)) = self.wanting_context(engine) {
-            engine.trace_close(id, tracing);
-        }
-    }
-
-    #[inline]
-    fn wanting_context(&self, engine: u32) -> Option<(&Tracing, &Engine)> {
-        let tracing = self.tracing.as_ref()?;
-        let engine = self.engines.get(engine)?;
-        engine.trace.wants_context.load(Ordering::Relaxed).then_some((tracing, engine))
+    pub(crate) fn engine_of(&self, slot: &Slot) -> Option<&Engine> {
+        self.engines.get(slot.engine.load(Ordering::Relaxed))
     }
 
     /// Gives the tracer all spans whose copies have ended, also those in a step that is not left yet.

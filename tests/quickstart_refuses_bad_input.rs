@@ -32,8 +32,11 @@ fn refused(arguments: &[&str], expected: &str) {
 fn every_option_is_read() {
     assert_eq!(accepted(&[]), Options::default());
     let all = "--steps 7 --num-spec-tokens=0 --batch 64 --seed 18446744073709551615 --text notes.txt --interval 0.25 \
-               --serve 127.0.0.1:9464 --json";
+               --serve 127.0.0.1:9464 --json --draft-pass 3 --target-pass 0";
     let expected = Options {
+        sweep: Vec::new(),
+        draft_pass: Duration::from_micros(3),
+        target_pass: Duration::ZERO,
         steps: 7,
         num_spec_tokens: 0,
         batch: 64,
@@ -44,6 +47,8 @@ fn every_option_is_read() {
         json: true,
     };
     assert_eq!(accepted(&all.split_whitespace().collect::<Vec<_>>()), expected);
+    let sweep = accepted(&["--sweep", "0, 16,4", "--draft-pass", "0"]);
+    assert_eq!((sweep.sweep, sweep.draft_pass, sweep.steps), (vec![0, 16, 4], Duration::ZERO, 400));
     assert_eq!(accepted(&["--num-spec-tokens", "16"]).num_spec_tokens as u64, MAX_SPEC_TOKENS);
     assert!(matches!(parse(["--steps", "1", "--help"]), Ok(Command::Help)));
     assert!(matches!(parse(["-h"]), Ok(Command::Help)));
@@ -51,7 +56,8 @@ fn every_option_is_read() {
 
 #[test]
 fn the_help_names_every_option() {
-    for option in ["steps", "num-spec-tokens", "batch", "seed", "text", "interval", "serve", "json", "help"] {
+    let options = ["steps", "num-spec-tokens", "batch", "seed", "text", "interval", "serve", "json", "help"];
+    for option in options.into_iter().chain(["sweep", "draft-pass", "target-pass"]) {
         assert!(options::HELP.contains(&format!("--{option} ")), "{option}");
     }
     assert!(options::HELP.contains(&format!("0 to {MAX_SPEC_TOKENS}")));
@@ -68,6 +74,15 @@ fn unknown_missing_and_repeated_arguments_are_refused() {
     refused(&["--json=yes"], "--json");
     refused(&["--steps", "5", "--steps", "6"], "--steps is given twice");
     refused(&["--json", "--json"], "--json is given twice");
+}
+
+#[test]
+fn a_sweep_has_different_values_of_k_and_no_other() {
+    for bad in ["", "x", "1,", "-1", "17", "1,2,1", "0.5"] {
+        refused(&["--sweep", bad], "--sweep takes different whole numbers from 0 to 16");
+    }
+    refused(&["--sweep", "1,2", "--num-spec-tokens", "3"], "--num-spec-tokens can't be given as well");
+    refused(&["--draft-pass", "-1"], "--draft-pass takes a whole number from 0 to 1000000");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-"""Part one of check.sh: engines through a real Collector into Jaeger and Prometheus, and what comes out is what went in."""
+"""Part one of check.sh: what engines send through a real Collector comes out of Jaeger and Prometheus as it went in."""
 
 import json
 import subprocess
@@ -55,6 +55,7 @@ def straight(ledger, stack, quickstart):
     prometheus = stack.prometheus("scrape.yaml", {"otelcol:8889": f"127.0.0.1:{port}"}, "straight")
     command = [quickstart, "--json", "--steps", "100000", "--serve", f"127.0.0.1:{port}"]
     engine = stack.start("quickstart", command)
+
     def done():
         return [line for line in engine.log.read_text().splitlines() if line.startswith("{")]
 
@@ -76,11 +77,14 @@ def chain(ledger, stack, quickstart, replica):
 
     ledger.section("a replica whose counters are copied, restarted once")
     lives = [
-        run_json([replica, "--seconds", "12", "--accept", "0.9", "--misreport", "500"],
-                 collector.exporting("grpc", "replica", "one"))[0],
-        run_json([replica, "--seconds", "12", "--accept", "0.4", "--misreport", "500", "--latency", "300",
-                  "--trace-all"],
-                 collector.exporting("http/protobuf", "replica", "one"))[0],
+        run_json(
+            [replica, "--seconds", "12", "--accept", "0.9", "--misreport", "500"],
+            collector.exporting("grpc", "replica", "one"),
+        )[0],
+        run_json(
+            [replica, "--seconds", "12", "--accept", "0.4", "--misreport", "500", "--latency", "300", "--trace-all"],
+            collector.exporting("http/protobuf", "replica", "one"),
+        )[0],
     ]
     equal_counts(ledger, {"pushed": pushed, "scraped": scraped}, "replica", lives[-1])
     if jaeger:
@@ -112,6 +116,7 @@ def stack_collector(stack, jaeger):
 def equal_counts(ledger, ways, service, counts):
     """The totals in Prometheus are the engine's own, once the last export has arrived."""
     for way, prometheus in ways.items():
+
         def total(name, extra=""):
             return prometheus.value(f'sum(spec_decode_{name}_total{{job="{service}"{extra}}})')
 
@@ -121,8 +126,10 @@ def equal_counts(ledger, ways, service, counts):
             pass
         for name in COUNTERS:
             ledger.equal(f"{way}: {name} of {service}", total(name), counts[name])
-        for name, own in (("accepted_tokens_per_position", counts.get("accepted_per_position")),
-                          ("draft_tokens_per_position", None)):
+        for name, own in (
+            ("accepted_tokens_per_position", counts.get("accepted_per_position")),
+            ("draft_tokens_per_position", None),
+        ):
             own = own or counts[name]
             found = [total(name, f',spec_decode_position="{position}"') for position in range(len(own))]
             ledger.equal(f"{way}: {name} of {service}", found, own)
@@ -136,7 +143,9 @@ def metrics(ledger, prometheus, way):
         if name and way == "scraped":
             found = (metadata.get(name) or metadata.get(name.removesuffix("_total")) or [{}])[0]
             holds = found.get("type") == kind and str(found.get("help")).startswith(text)
-            ledger.check(f"{way}: {name} is a {kind} with its help", holds, f"{found.get('type')}, {found.get('help')!r}")
+            ledger.check(
+                f"{way}: {name} is a {kind} with its help", holds, f"{found.get('type')}, {found.get('help')!r}"
+            )
 
 
 def only_name(ledger, prometheus, way, pattern):

@@ -16,8 +16,8 @@ from stack import Collector, Stack, free_port, wait_for
 SECONDS = 6
 # Until then the Collector fails.
 BACK = 4
-# A thread that sleeps a millisecond a step is at the mercy of the machine: what is looked for is a wait for the network,
-# which is a second long here.
+# A thread that sleeps a millisecond a step is at the mercy of the machine: what is looked for is a wait for the
+# network, which is a second long here.
 PACE = 0.8
 MEMORY_KIB = 8192
 
@@ -40,8 +40,14 @@ def failing(ledger, stack, quickstart, replica):
     ledger.section("the Collector fails, and comes back")
     well = Run(replica, collector, "well", "grpc", collector.grpc).wait()
     ledger.check("well: steps in the same time, without a fault", well.steps > 0, f"{well.steps} in {SECONDS} s")
-    for mode, protocol in (("reset", "grpc"), ("hang", "grpc"), ("hang", "http/protobuf"), ("slow", "http/protobuf"),
-                           ("error", "http/protobuf"), ("error", "grpc")):
+    for mode, protocol in (
+        ("reset", "grpc"),
+        ("hang", "grpc"),
+        ("hang", "http/protobuf"),
+        ("slow", "http/protobuf"),
+        ("error", "http/protobuf"),
+        ("error", "grpc"),
+    ):
         service = f"{mode}-{protocol[:4]}"
         door = Door(collector.grpc if protocol == "grpc" else collector.http)
         door.set(mode)
@@ -78,8 +84,13 @@ class Run:
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
             "OTEL_EXPORTER_OTLP_TIMEOUT": "1000",
         }
-        self.process = subprocess.Popen([replica, "--seconds", str(SECONDS), "--trace-all"], env=environment, text=True,
-                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [replica, "--seconds", str(SECONDS), "--trace-all"],
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         self.memory = []
         self.watch = threading.Thread(target=self._watch, daemon=True)
         self.watch.start()
@@ -103,8 +114,11 @@ class Run:
 
 
 def judge(ledger, prometheus, service, run, well):
-    ledger.check(f"{service}: the pace, beside that of a Collector that is well", run.steps >= PACE * well.steps,
-                 f"{run.steps / well.steps:.3f}")
+    ledger.check(
+        f"{service}: the pace, beside that of a Collector that is well",
+        run.steps >= PACE * well.steps,
+        f"{run.steps / well.steps:.3f}",
+    )
 
     def total(name):
         return prometheus.value(f'sum(spec_decode_{name}_total{{job="{service}"}})')
@@ -116,8 +130,11 @@ def judge(ledger, prometheus, service, run, well):
     for name in ("steps", "drafts", "draft_tokens", "accepted_tokens", "emitted_tokens"):
         ledger.equal(f"{service}: {name}, once it is back", total(name), run.counts[name])
     early, late = max(run.memory[:8]), max(run.memory)
-    ledger.check(f"{service}: memory is bounded", late - early < MEMORY_KIB + max(well.memory) - max(well.memory[:8]),
-                 f"{early} KiB after 1.6 s, {late} KiB at most")
+    ledger.check(
+        f"{service}: memory is bounded",
+        late - early < MEMORY_KIB + max(well.memory) - max(well.memory[:8]),
+        f"{early} KiB after 1.6 s, {late} KiB at most",
+    )
 
 
 def told(ledger, quickstart, collector):
@@ -134,10 +151,15 @@ def told(ledger, quickstart, collector):
     }
 
     def run(protocol, endpoint):
-        environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
-                       "OTEL_METRIC_EXPORT_INTERVAL": "300"}
-        return subprocess.run([quickstart, "--json", "--steps", "40000"], env=environment, text=True, timeout=120,
-                              capture_output=True)
+        environment = {
+            **os.environ,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+            "OTEL_METRIC_EXPORT_INTERVAL": "300",
+        }
+        return subprocess.run(
+            [quickstart, "--json", "--steps", "40000"], env=environment, text=True, timeout=120, capture_output=True
+        )
 
     with concurrent.futures.ThreadPoolExecutor(len(broken)) as pool:
         done = {what: pool.submit(run, *how) for what, how in broken.items()}
@@ -149,8 +171,11 @@ def told(ledger, quickstart, collector):
             # An exporter built without TLS refuses the endpoint at once, which is as good.
             continue
         counts = json.loads(result.stdout.splitlines()[-1]) if result.stdout else {}
-        ledger.equal(f"{what}: the decode is done, and counted", counts.get("metrics", {}).get("drafts"),
-                     counts.get("engine", {}).get("drafts", "a count"))
+        ledger.equal(
+            f"{what}: the decode is done, and counted",
+            counts.get("metrics", {}).get("drafts"),
+            counts.get("engine", {}).get("drafts", "a count"),
+        )
     door.close()
 
 

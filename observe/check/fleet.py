@@ -1,5 +1,5 @@
-"""A fleet: 16 engine processes, restarted in the middle, one killed, two that name no instance, on one Collector. The sums
-in Prometheus are what the processes did, but for what the killed one had not exported."""
+"""A fleet: 16 engine processes, restarted in the middle, one killed, two that name no instance, on one Collector. The
+sums in Prometheus are what the processes did, but for what the killed one had not exported."""
 
 import json
 import os
@@ -41,8 +41,9 @@ class Replica(threading.Thread):
             command = [self.program, "--seconds", str(SECONDS), "--pace", "2000", "--seed", str(self.seed + life)]
             if self.key == KILLED:
                 command += ["--say", "10"]
-            process = subprocess.Popen(command, env=self.environment, text=True, stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE)
+            process = subprocess.Popen(
+                command, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
             if life == 1 and self.key == KILLED:
                 time.sleep(SECONDS * KILLED_AFTER)
                 process.kill()
@@ -67,14 +68,20 @@ def fleet(ledger, stack, program):
     collector = Collector()
     prometheus = stack.prometheus("prometheus.yaml", {"otelcol:8888": f"127.0.0.1:{collector.own}"})
     stack.collector(9, prometheus.port, collector)
-    replicas = [Replica(program, collector, service, number, 100 * index + 10 * number)
-                for index, service in enumerate(SERVICES) for number in range(REPLICAS)]
+    replicas = [
+        Replica(program, collector, service, number, 100 * index + 10 * number)
+        for index, service in enumerate(SERVICES)
+        for number in range(REPLICAS)
+    ]
     for each in replicas:
         each.start()
     for each in replicas:
         each.join()
-    ledger.check("16 processes, two lives each", not any(each.failed for each in replicas),
-                 next((each.failed for each in replicas if each.failed), f"{sum(len(each.lives) for each in replicas)} lives"))
+    ledger.check(
+        "16 processes, two lives each",
+        not any(each.failed for each in replicas),
+        next((each.failed for each in replicas if each.failed), f"{sum(len(each.lives) for each in replicas)} lives"),
+    )
     sums(ledger, prometheus, replicas)
     apart(ledger, prometheus)
     size(ledger, prometheus, collector)
@@ -117,37 +124,52 @@ def killed(ledger, prometheus, replicas, name, selector):
     lost = did - seen(prometheus, selector)
     # A copy, an export, and as much again for a machine that is busy.
     bound = 2 * (EXPORT + COPY) * victim.lives[1][-1][name] / (SECONDS * KILLED_AFTER)
-    ledger.check(f"{KILLED[0]}: {name}, but for what the killed one had not exported", 0 < lost <= bound,
-                 f"{did - lost:.0f} of {did}, {lost:.0f} lost, {bound:.0f} at most")
+    ledger.check(
+        f"{KILLED[0]}: {name}, but for what the killed one had not exported",
+        0 < lost <= bound,
+        f"{did - lost:.0f} of {did}, {lost:.0f} lost, {bound:.0f} at most",
+    )
 
 
 def apart(ledger, prometheus):
     ledger.section("the replicas, told apart")
+    last = 'count by ({by}) (last_over_time(spec_decode_drafts_total{{job="{service}"}}[5m]))'
     for service in SERVICES:
         unnamed = sum(key[0] == service for key in UNNAMED)
-        found = prometheus.ask(f'count by (instance) (last_over_time(spec_decode_drafts_total{{job="{service}"}}[5m]))')
+        found = prometheus.ask(last.format(by="instance", service=service))
         names = sorted(series["metric"].get("instance", "") for series in found)
         # One without a name makes a new one in each life.
         ledger.check(f"{service}: instances", len(names) == REPLICAS + unnamed and "" not in names, ", ".join(names))
-        ids = prometheus.ask(f'count by (service_instance_id) (last_over_time(spec_decode_drafts_total{{job="{service}"}}[5m]))')
-        ledger.equal(f"{service}: service_instance_id says the same",
-                     sorted(series["metric"].get("service_instance_id", "") for series in ids), names)
-    pods = prometheus.ask('count by (k8s_namespace_name, k8s_pod_name, k8s_node_name) '
-                          '(last_over_time(spec_decode_drafts_total{job="fleet-a"}[5m]))')
+        ids = prometheus.ask(last.format(by="service_instance_id", service=service))
+        ledger.equal(
+            f"{service}: service_instance_id says the same",
+            sorted(series["metric"].get("service_instance_id", "") for series in ids),
+            names,
+        )
+    pods = prometheus.ask(last.format(by="k8s_namespace_name, k8s_pod_name, k8s_node_name", service="fleet-a"))
     found = sorted((tuple(series["metric"].values()) for series in pods), key=sorted)
-    ledger.equal("fleet-a: namespace, node and pod are labels", [set(pod) for pod in found],
-                 [{"serving", "node-7", f"fleet-a-{number}"} for number in range(REPLICAS)])
+    ledger.equal(
+        "fleet-a: namespace, node and pod are labels",
+        [set(pod) for pod in found],
+        [{"serving", "node-7", f"fleet-a-{number}"} for number in range(REPLICAS)],
+    )
 
 
 def size(ledger, prometheus, collector):
     ledger.section("what an engine costs")
-    series = prometheus.value('count(last_over_time({__name__=~"spec_decode_.*",job="fleet-a",instance="fleet-a-0"}[5m]))')
+
+    def number(names):
+        return prometheus.value(f'count(last_over_time({{__name__=~"{names}",instance="fleet-a-0"}}[5m]))')
+
+    series = number("spec_decode_.*")
     ledger.check("series of an engine with 4 positions", 0 < series < 60, f"{series:.0f}")
-    rules = prometheus.value('count(last_over_time({__name__=~"(replica:|vllm:).*",instance="fleet-a-0"}[5m]))')
+    rules = number("(replica:|vllm:).*")
     ledger.check("series that the rules add for it", 0 < rules < 60, f"{rules:.0f}")
     memory = get(f"http://127.0.0.1:{collector.own}/metrics")
     used = [float(line.split()[-1]) for line in memory.splitlines() if line.startswith("otelcol_process_memory_rss")]
-    ledger.check("memory of the Collector", used and used[0] < 1 << 30, f"{used[0] / (1 << 20):.0f} MiB" if used else "unknown")
+    ledger.check(
+        "memory of the Collector", used and used[0] < 1 << 30, f"{used[0] / (1 << 20):.0f} MiB" if used else "unknown"
+    )
 
 
 if __name__ == "__main__":

@@ -12,11 +12,13 @@ VARIABLES = {"$service": "replica", "$model": ".*", "$engine": ".*", "$window": 
 
 def queries():
     """Title of the panel, reference and expression of each target."""
+
     def of(panels):
         for panel in panels:
             for target in panel.get("targets", []):
                 yield panel["title"], target["refId"], target["expr"]
             yield from of(panel.get("panels", []))
+
     return list(of(json.loads(DASHBOARD.read_text())["panels"]))
 
 
@@ -37,8 +39,11 @@ def check(ledger, prometheus, way):
             continue
         values = [float(series["value"][1]) for series in result]
         numbers = all(value == value and abs(value) != float("inf") for value in values)
-        ledger.check(f"{way}: {title} {reference}", values and numbers,
-                     f"{len(values)} series, {values[0]:.4g}" if values else "no data")
+        ledger.check(
+            f"{way}: {title} {reference}",
+            values and numbers,
+            f"{len(values)} series, {values[0]:.4g}" if values else "no data",
+        )
     quiet(ledger, prometheus, way)
 
 

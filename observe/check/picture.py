@@ -30,10 +30,24 @@ def main(binaries, replica, prometheus_program, picture):
         prometheus = stack.prometheus("scrape.yaml", hosts)
         stack.collector(9, prometheus.port, collector)
         for life in range(2):
-            fleet = [subprocess.Popen([replica, "--seconds", str(LIFE), "--pace", "4000", "--accept", accept[life],
-                                       "--model", f"model-{number}"], stdout=subprocess.DEVNULL,
-                                      env={**os.environ, **collector.exporting("grpc", "chat", f"chat-{number}")})
-                     for number, accept in enumerate(ACCEPT)]
+            fleet = [
+                subprocess.Popen(
+                    [
+                        replica,
+                        "--seconds",
+                        str(LIFE),
+                        "--pace",
+                        "4000",
+                        "--accept",
+                        accept[life],
+                        "--model",
+                        f"model-{number}",
+                    ],
+                    stdout=subprocess.DEVNULL,
+                    env={**os.environ, **collector.exporting("grpc", "chat", f"chat-{number}")},
+                )
+                for number, accept in enumerate(ACCEPT)
+            ]
             for process in fleet:
                 process.wait()
         shoot(prometheus, stack.directory, pathlib.Path(picture).resolve())
@@ -48,10 +62,24 @@ def shoot(prometheus, directory, picture):
         parameters += [(f"g{number}.expr", expression), (f"g{number}.tab", "0"), (f"g{number}.range_input", "3m")]
     url = f"{prometheus.url}/graph?{urllib.parse.urlencode(parameters)}"
     time.sleep(2)
-    subprocess.run(["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                    f"--user-data-dir={directory / 'chromium'}", "--window-size=1000,1600",
-                    "--virtual-time-budget=8000", f"--screenshot={picture}", url], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
+    subprocess.run(
+        [
+            "chromium",
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={directory / 'chromium'}",
+            "--window-size=1000,1600",
+            "--virtual-time-budget=8000",
+            f"--screenshot={picture}",
+            url,
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=120,
+    )
 
 
 if __name__ == "__main__":

@@ -57,8 +57,12 @@ class Program:
         self.log = directory / f"{name}.log"
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [str(part) for part in command], stdout=log, stderr=subprocess.STDOUT, cwd=directory,
-                env={**os.environ, **(environment or {})})
+                [str(part) for part in command],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=directory,
+                env={**os.environ, **(environment or {})},
+            )
 
     def stop(self, signal="terminate"):
         if self.process.poll() is None:
@@ -101,11 +105,15 @@ class Stack:
 
     def jaeger(self):
         jaeger = Jaeger(free_port(), free_port())
-        self.start("jaeger", [self.find("jaeger"), "--config", OBSERVE / "jaeger.yaml"], {
-            "JAEGER_HTTP": f"127.0.0.1:{jaeger.http}",
-            "JAEGER_GRPC": f"127.0.0.1:{free_port()}",
-            "JAEGER_OTLP": f"127.0.0.1:{jaeger.otlp}",
-        })
+        self.start(
+            "jaeger",
+            [self.find("jaeger"), "--config", OBSERVE / "jaeger.yaml"],
+            {
+                "JAEGER_HTTP": f"127.0.0.1:{jaeger.http}",
+                "JAEGER_GRPC": f"127.0.0.1:{free_port()}",
+                "JAEGER_OTLP": f"127.0.0.1:{jaeger.otlp}",
+            },
+        )
         wait_for(lambda: get(f"{jaeger.url}/api/services") is not None, "Jaeger")
         return jaeger
 
@@ -118,8 +126,12 @@ class Stack:
             text = text.replace(host, address)
         (home / config).write_text(text.replace("_interval: 15s", "_interval: 1s"))
         prometheus = Prometheus(free_port())
-        command = [self.find("prometheus"), f"--config.file={home / config}", f"--storage.tsdb.path={home / 'data'}",
-                   f"--web.listen-address=127.0.0.1:{prometheus.port}"]
+        command = [
+            self.find("prometheus"),
+            f"--config.file={home / config}",
+            f"--storage.tsdb.path={home / 'data'}",
+            f"--web.listen-address=127.0.0.1:{prometheus.port}",
+        ]
         if "otlp:" in text:
             command.append("--web.enable-otlp-receiver")
         self.start(name, [*command, *flags])
@@ -128,16 +140,20 @@ class Stack:
 
     def collector(self, jaeger_otlp, prometheus_port, ports=None):
         collector = ports or Collector()
-        collector.program = self.start("otelcol", [self.find("otelcol"), "--config", OBSERVE / "collector.yaml"], {
-            "OTLP_GRPC": f"127.0.0.1:{collector.grpc}",
-            "OTLP_HTTP": f"127.0.0.1:{collector.http}",
-            "JAEGER_OTLP": f"127.0.0.1:{jaeger_otlp}",
-            "PROMETHEUS": f"127.0.0.1:{prometheus_port}",
-            "SCRAPE": f"127.0.0.1:{collector.scrape}",
-            "HEALTH": f"127.0.0.1:{collector.health}",
-            "SELF_HOST": "127.0.0.1",
-            "SELF_PORT": str(collector.own),
-        })
+        collector.program = self.start(
+            "otelcol",
+            [self.find("otelcol"), "--config", OBSERVE / "collector.yaml"],
+            {
+                "OTLP_GRPC": f"127.0.0.1:{collector.grpc}",
+                "OTLP_HTTP": f"127.0.0.1:{collector.http}",
+                "JAEGER_OTLP": f"127.0.0.1:{jaeger_otlp}",
+                "PROMETHEUS": f"127.0.0.1:{prometheus_port}",
+                "SCRAPE": f"127.0.0.1:{collector.scrape}",
+                "HEALTH": f"127.0.0.1:{collector.health}",
+                "SELF_HOST": "127.0.0.1",
+                "SELF_PORT": str(collector.own),
+            },
+        )
         wait_for(lambda: get(f"http://127.0.0.1:{collector.health}/") is not None, "the Collector")
         return collector
 
@@ -157,10 +173,14 @@ class Collector:
             "OTEL_SERVICE_NAME": service,
         }
         if instance:
-            environment["OTEL_RESOURCE_ATTRIBUTES"] = ",".join([
-                f"service.instance.id={instance}", f"k8s.pod.name={instance}", "k8s.namespace.name=serving",
-                "k8s.node.name=node-7",
-            ])
+            environment["OTEL_RESOURCE_ATTRIBUTES"] = ",".join(
+                [
+                    f"service.instance.id={instance}",
+                    f"k8s.pod.name={instance}",
+                    "k8s.namespace.name=serving",
+                    "k8s.node.name=node-7",
+                ]
+            )
         return environment
 
 
@@ -211,6 +231,12 @@ class Prometheus:
 
 def run_json(command, environment):
     """The last line of a program's stdout, which is JSON, and its stderr."""
-    done = subprocess.run([str(part) for part in command], env={**os.environ, **environment}, check=True,
-                          capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [str(part) for part in command],
+        env={**os.environ, **environment},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     return json.loads(done.stdout.splitlines()[-1]), done.stderr

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the programs that observe/ configures from their Go modules, once, outside the clone, and prints where they are.
+# Builds the programs that observe/ configures from their Go modules, once, outside the clone, and says where they are.
 # What can't be built is said on stderr; the caller looks which of otelcol, jaeger, prometheus and promtool are there.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
