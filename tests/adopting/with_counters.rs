@@ -1,6 +1,6 @@
 //! A speculative decoder of batches, in the shape that Rust engines have: a step is async, verifies what the step before
-//! has drafted, and drafts for the next. It counts for its own log. `before.rs` is without instrumentation,
-//! `after.rs` is the same with it; this one feeds counters on the host.
+//! has drafted, and drafts for the next. It counts for its own log. `before.rs` is without instrumentation, `after.rs` is
+//! the same with it, and `with_counters.rs` feeds counters on the host in place of the fields.
 
 use super::model::{Failed, Models, Sequence, at_most};
 use tracing::{Instrument, Span};
