@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# docs/adopting.md shows the true differences between the engines in tests/adopting, and that to adopt is a short one.
+# docs/adopting.md shows the true differences between the engines in tests/adopting, and to adopt is a short one. The
+# example for the metrics crate runs as it is.
 #
 #   .ci/adopting.sh          check, exit 1 where the page differs
 #   .ci/adopting.sh N        print the N-th difference, to put it into the page
@@ -28,3 +29,10 @@ done
 lines=$(difference 1 | tail -n +3 | grep -c '^[-+]')
 ((lines < 30)) || { echo "$lines lines of difference, 30 or more"; exit 1; }
 echo "docs/adopting.md shows the true differences; to adopt takes $lines lines"
+
+text=$(cargo run --quiet --example metrics_crate)
+for series in 'spec_decode_accepted_tokens_total{spec_decode_engine="code"} 21' \
+  'spec_decode_anomalies_total{spec_decode_engine="code",spec_decode_anomaly_type="incomplete"} 1'; do
+  grep -qxF "$series" <<<"$text" || { echo "examples/metrics_crate.rs did not print: $series"; exit 1; }
+done
+echo "examples/metrics_crate.rs: $(grep -c '^spec_decode_' <<<"$text") series"

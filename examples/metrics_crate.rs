@@ -4,8 +4,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use metrics::{Label, counter, describe_counter};
+use metrics::{Label, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::PrometheusBuilder;
+use tracing::info_span;
 use tracing_spec_decode::{EngineAttributes, EngineTotals, HostCounters, Totals, builder, step_span};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -26,7 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         counters.record_draft(4, accepted, accepted + 1);
     }
     for _ in 0..3 {
-        let step = step_span!(engine = "code", num_spec_tokens = 5, num_drafts = 2).entered();
+        let step = step_span!(engine = "code", num_spec_tokens = 5, num_drafts = 2, num_sequences = 2).entered();
+        info_span!("spec_decode_verify").in_scope(|| std::thread::sleep(Duration::from_millis(1)));
         step.record("num_accepted_tokens", 7);
         step.record("num_emitted_tokens", 9);
     }
@@ -52,49 +54,76 @@ pub fn publish(totals: &Totals) {
 }
 
 fn publish_engine(totals: &EngineTotals) {
-    let add = |name: &'static str, labels: &[(&'static str, String)], count: u64| {
-        let of_engine = [("spec_decode.engine", totals.engine.as_str())].into_iter().chain(totals.attributes.iter());
-        let labels = of_engine.chain(labels.iter().map(|(name, value)| (*name, value.as_str())));
-        let labels: Vec<_> = labels.map(|(name, value)| Label::new(name.replace('.', "_"), value.to_owned())).collect();
-        counter!(name, labels).absolute(count);
+    let count = |name: &'static str, more: &[(&'static str, String)], count: u64| {
+        counter!(name, labels(totals, more)).absolute(count)
     };
-    for (drafted, steps) in [(true, totals.steps_drafted), (false, totals.steps_plain)] {
-        add("spec_decode_steps_total", &[("spec_decode.drafted", drafted.to_string())], steps);
+    // A counter of this crate is whole, so seconds are gauges that never fall: `rate()` takes them.
+    let time = |name: &'static str, more: &[(&'static str, String)], time: Duration| {
+        gauge!(name, labels(totals, more)).set(time.as_secs_f64());
+    };
+
+    for (drafted, steps) in [("true", &totals.drafted_steps), ("false", &totals.plain_steps)] {
+        let drafted = [("spec_decode.drafted", drafted.to_owned())];
+        count("spec_decode_steps_total", &drafted, steps.steps);
+        time("spec_decode_step_time_seconds_total", &drafted, steps.time);
+        if let Some(sequences) = steps.sequences {
+            count("spec_decode_sequences_total", &drafted, sequences);
+        }
+        if let Some(tokens) = steps.tokens {
+            count("spec_decode_tokens_total", &drafted, tokens);
+        }
     }
-    for (name, count) in [
+    for (name, phase) in [
+        ("spec_decode_draft_time_seconds_total", totals.draft_time),
+        ("spec_decode_verify_time_seconds_total", totals.verify_time),
+    ] {
+        if let Some(phase) = phase {
+            time(name, &[], phase);
+        }
+    }
+    for (name, tokens) in [
         ("spec_decode_drafts_total", Some(totals.drafts)),
         ("spec_decode_draft_tokens_total", Some(totals.draft_tokens)),
         ("spec_decode_accepted_tokens_total", Some(totals.accepted_tokens)),
         ("spec_decode_emitted_tokens_total", totals.emitted_tokens),
         ("spec_decode_discarded_draft_tokens_total", totals.discarded_draft_tokens),
     ] {
-        if let Some(count) = count {
-            add(name, &[], count);
+        if let Some(tokens) = tokens {
+            count(name, &[], tokens);
         }
     }
-    for (name, counts) in [
+    for (name, tokens) in [
         ("spec_decode_accepted_tokens_per_position_total", &totals.accepted_per_position),
         ("spec_decode_draft_tokens_per_position_total", &totals.draft_per_position),
     ] {
-        for (position, &count) in counts.iter().flatten().enumerate() {
-            add(name, &[("spec_decode.position", position.to_string())], count);
+        for (position, &tokens) in tokens.iter().flatten().enumerate() {
+            count(name, &[("spec_decode.position", position.to_string())], tokens);
         }
     }
-    for &(outcome, reason, count) in &totals.collections {
+    for &(outcome, reason, collections) in &totals.collections {
         let outcome = ("spec_decode.collection.outcome", outcome.to_owned());
         let reason = reason.map(|reason| ("error.type", reason.to_owned()));
         let labels: Vec<_> = [outcome].into_iter().chain(reason).collect();
-        add("spec_decode_collections_total", &labels, count);
+        count("spec_decode_collections_total", &labels, collections);
     }
-    for &(kind, count) in &totals.anomalies {
-        add("spec_decode_anomalies_total", &[("spec_decode.anomaly.type", kind.to_owned())], count);
+    for &(kind, anomalies) in &totals.anomalies {
+        count("spec_decode_anomalies_total", &[("spec_decode.anomaly.type", kind.to_owned())], anomalies);
     }
+}
+
+/// The engine's name and attributes, and what else tells a series apart.
+fn labels(totals: &EngineTotals, more: &[(&'static str, String)]) -> Vec<Label> {
+    let of_engine = [("spec_decode.engine", totals.engine.as_str())].into_iter().chain(totals.attributes.iter());
+    let all = of_engine.chain(more.iter().map(|(name, value)| (*name, value.as_str())));
+    all.map(|(name, value)| Label::new(name.replace('.', "_"), value.to_owned())).collect()
 }
 
 /// The help texts, once.
 pub fn describe() {
     for (name, help) in [
         ("spec_decode_steps_total", "Steps closed, with drafts and without"),
+        ("spec_decode_sequences_total", "Sequences of the steps' batches, with drafts and without"),
+        ("spec_decode_tokens_total", "Tokens emitted for all sequences of the batches"),
         ("spec_decode_drafts_total", "Sequences whose drafts were verified"),
         ("spec_decode_draft_tokens_total", "Draft tokens submitted to verification"),
         ("spec_decode_accepted_tokens_total", "Accepted prefix of each draft, summed"),
@@ -106,5 +135,12 @@ pub fn describe() {
         ("spec_decode_anomalies_total", "Contradictions and losses, by type"),
     ] {
         describe_counter!(name, help);
+    }
+    for (name, help) in [
+        ("spec_decode_step_time_seconds_total", "Time from a step's first enter to its last exit, summed"),
+        ("spec_decode_draft_time_seconds_total", "Time inside the draft spans of steps with drafts, summed"),
+        ("spec_decode_verify_time_seconds_total", "Time inside the verify spans of steps with drafts, summed"),
+    ] {
+        describe_gauge!(name, help);
     }
 }

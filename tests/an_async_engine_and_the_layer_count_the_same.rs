@@ -81,8 +81,8 @@ fn totals_of(handle: &Handle, engine: &str) -> EngineTotals {
 
 fn assert_totals(totals: &EngineTotals, stats: &Stats) {
     let ours = [
-        totals.steps_drafted,
-        totals.steps_plain,
+        totals.drafted_steps.steps,
+        totals.plain_steps.steps,
         totals.drafts,
         totals.draft_tokens,
         totals.accepted_tokens,
@@ -90,6 +90,7 @@ fn assert_totals(totals: &EngineTotals, stats: &Stats) {
         totals.discarded_draft_tokens.unwrap(),
     ];
     assert_eq!(ours.map(|count| count as usize), counts(stats), "{}", totals.engine);
+    assert_eq!(totals.drafted_steps.tokens, Some(stats.emitted as u64), "all sequences of such a step have drafts");
 }
 
 fn assert_exported(points: &Points, engine: &str, stats: &Stats) {
@@ -191,6 +192,6 @@ fn a_task_that_is_aborted_in_its_step_leaves_an_incomplete_one_and_none_open() {
     assert!(runtime.block_on(task).unwrap_err().is_cancelled());
     assert_eq!(handle.status("aborted").open_steps, 0);
     let totals = totals_of(handle, "aborted");
-    assert_eq!((totals.steps_drafted, totals.drafts, totals.draft_tokens), (1, 0, 0));
+    assert_eq!((totals.drafted_steps.steps, totals.drafts, totals.draft_tokens), (1, 0, 0));
     assert_eq!(totals.anomalies, [("incomplete", 1)]);
 }

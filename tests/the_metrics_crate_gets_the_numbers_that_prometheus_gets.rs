@@ -15,17 +15,19 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use prometheus::{Encoder, TextEncoder};
 use support::Device;
+use tracing::info_span;
 use tracing_spec_decode::source::{Busy, SourceError};
 use tracing_spec_decode::{EngineAttributes, HostCounters, builder, step_span};
 use tracing_subscriber::layer::SubscriberExt;
 
-/// The counters of a scrape that count something whole: series by name and sorted labels, and the help by name.
-///
-/// `metrics` has whole numbers only, so that the counters of seconds are OpenTelemetry's alone, as the gauges are.
-fn counters(text: &str) -> (BTreeMap<String, u64>, BTreeMap<String, String>) {
-    let is_ours = |name: &str| name.starts_with("spec_decode_") && name.ends_with("_total");
+/// The counters of a scrape: series by name and sorted labels, and the help by name. The time of the collections is in
+/// no totals.
+fn counters(text: &str) -> (BTreeMap<String, f64>, BTreeMap<String, String>) {
+    let is_ours = |name: &str| {
+        name.starts_with("spec_decode_") && name.ends_with("_total") && !name.contains("_collection_time_")
+    };
     let (mut series, mut help) = (BTreeMap::new(), BTreeMap::new());
-    for line in text.lines().filter(|line| !line.contains("_seconds_total")) {
+    for line in text.lines() {
         if let Some((name, text)) = line.strip_prefix("# HELP ").and_then(|line| line.split_once(' ')) {
             help.extend(is_ours(name).then(|| (name.to_owned(), text.to_owned())));
         } else if let Some((name, rest)) = line.split_once('{').filter(|(name, _)| is_ours(name)) {
@@ -43,8 +45,14 @@ fn every_series_of_every_engine_kind_position_and_anomaly() {
     let registry = prometheus::Registry::new();
     let exporter = opentelemetry_prometheus::exporter().with_registry(registry.clone()).build().unwrap();
     let provider = SdkMeterProvider::builder().with_reader(exporter).build();
-    let (layer, handle) =
-        builder().with_meter_provider(&provider).with_interval(Duration::ZERO).with_max_engines(3).build().unwrap();
+    let (clock, mock) = quanta::Clock::mock();
+    let (layer, handle) = builder()
+        .with_clock(clock)
+        .with_meter_provider(&provider)
+        .with_interval(Duration::ZERO)
+        .with_max_engines(3)
+        .build()
+        .unwrap();
     let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
     let recorder = PrometheusBuilder::new().build_recorder();
     let scraped = || {
@@ -68,7 +76,10 @@ fn every_series_of_every_engine_kind_position_and_anomaly() {
         handle.attach("on a device", device.source()).unwrap(),
     ];
     for round in 0..3 {
-        drop(step_span!(engine = "on the host", num_spec_tokens = 4));
+        step_span!(engine = "on the host", num_spec_tokens = 4, num_sequences = 5, num_tokens = 9).in_scope(|| {
+            info_span!("spec_decode_draft").in_scope(|| mock.increment(Duration::from_millis(3)));
+            info_span!("spec_decode_verify").in_scope(|| mock.increment(Duration::from_millis(20)));
+        });
         on_host.record_draft(4, 3 - round, 4 - round);
         drop(step_span!(engine = "fields", num_spec_tokens = 4, num_drafts = 2, num_discarded_draft_tokens = 3));
         drop(step_span!(engine = "fields", num_draft_tokens = 4, num_drafts = 2, num_accepted_tokens = 5));
@@ -87,20 +98,26 @@ fn every_series_of_every_engine_kind_position_and_anomaly() {
     let (series, help) = rendered();
     assert_eq!((&series, &help), (&scraped().0, &scraped().1));
     for (name, labels, value) in [
-        ("steps", r#"spec_decode_drafted="false",spec_decode_engine="fields""#, 3),
-        ("accepted_tokens", r#"spec_decode_engine="on a device""#, 15),
-        ("anomalies", r#"spec_decode_anomaly_type="accepted_exceeds_draft",spec_decode_engine="fields""#, 3),
-        ("anomalies", r#"spec_decode_anomaly_type="engine_refused""#, 3),
+        ("steps", r#"spec_decode_drafted="false",spec_decode_engine="fields""#, 3.0),
+        ("accepted_tokens", r#"spec_decode_engine="on a device""#, 15.0),
+        ("anomalies", r#"spec_decode_anomaly_type="accepted_exceeds_draft",spec_decode_engine="fields""#, 3.0),
+        ("anomalies", r#"spec_decode_anomaly_type="engine_refused""#, 3.0),
         (
             "collections",
             r#"error_type="capturing",spec_decode_collection_outcome="skipped",spec_decode_engine="on a device""#,
-            1,
+            1.0,
         ),
         (
             "draft_tokens_per_position",
             "spec_decode_draft_model=\"draft\",spec_decode_engine=\"on the host\",spec_decode_method=\"eagle\",\
              spec_decode_model=\"target\",spec_decode_position=\"3\"",
-            3,
+            3.0,
+        ),
+        (
+            "verify_time_seconds",
+            "spec_decode_draft_model=\"draft\",spec_decode_engine=\"on the host\",spec_decode_method=\"eagle\",\
+             spec_decode_model=\"target\"",
+            0.06,
         ),
     ] {
         assert_eq!(series.get(&format!("spec_decode_{name}_total{{{labels}}}")), Some(&value), "{name}: {series:#?}");

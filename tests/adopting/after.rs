@@ -3,7 +3,7 @@
 //! the same with it, and `with_counters.rs` feeds counters on the host in place of the fields.
 
 use super::model::{Failed, Models, Sequence, at_most};
-use tracing::{Instrument, Span};
+use tracing::{Instrument, Span, info_span};
 use tracing_spec_decode::step_span;
 
 /// What the engine counts by itself.
@@ -65,7 +65,7 @@ impl Engine {
         } else {
             self.verify(batch).await?;
         }
-        self.propose(batch).await
+        self.propose(batch).instrument(info_span!("spec_decode_draft")).await
     }
 
     /// A token for each sequence, without drafts.
@@ -84,7 +84,7 @@ impl Engine {
         span.record("num_spec_tokens", self.num_spec_tokens);
         span.record("num_drafts", drafts.len());
         span.record("num_draft_tokens", drafts.iter().map(Vec::len).sum::<usize>());
-        let agreed = self.models.forward(&drafts).await?;
+        let agreed = self.models.forward(&drafts).instrument(info_span!("spec_decode_verify")).await?;
         let mut outcomes = Vec::with_capacity(batch.len());
         for ((sequence, draft), agreed) in batch.iter_mut().zip(drafts).zip(agreed) {
             outcomes.push(self.models.accept(sequence, draft, agreed).await?);
