@@ -54,6 +54,7 @@ mod shared;
 pub mod source;
 mod step;
 mod step_span;
+mod sync;
 mod tally;
 mod ticks;
 mod totals;

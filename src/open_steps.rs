@@ -3,10 +3,9 @@
 //! It is used in place of the span's extensions, which would cost a box, a type map and a lock for every span. A slot
 //! is claimed when the span is made, and its key is retired when the span closes, in every case: span ids come back.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-
 use crate::quantity::{Amounts, Quantity};
 use crate::step::{Count, Fields};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const FREE: u64 = 0;
 /// Being filled in by the thread that makes or leaves the step.
@@ -94,17 +93,17 @@ impl LeftAt {
 }
 
 impl Slot {
-    const fn vacant() -> Self {
+    fn vacant() -> Self {
         Self {
             key: AtomicU64::new(FREE),
             visits: AtomicU64::new(0),
             engine: AtomicU32::new(0),
             callsite: AtomicU32::new(0),
             present: AtomicU32::new(0),
-            values: [const { AtomicU32::new(0) }; Count::COUNT],
+            values: std::array::from_fn(|_| AtomicU32::new(0)),
             misuses: AtomicU64::new(0),
             left_at: AtomicU64::new(0),
-            taken: [const { AtomicU32::new(0) }; Quantity::COUNT],
+            taken: std::array::from_fn(|_| AtomicU32::new(0)),
             next: AtomicU32::new(0),
         }
     }

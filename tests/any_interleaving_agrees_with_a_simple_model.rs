@@ -19,7 +19,7 @@ const ENGINES: [&str; 2] = ["a", "b"];
 const SLOTS: usize = 4;
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(crate) enum Op {
     /// Makes a step in a slot, if it is free.
     Open {
         slot: usize,
@@ -80,7 +80,7 @@ enum Op {
     Flush,
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(crate) fn op() -> impl Strategy<Value = Op> {
     let slot = 0..SLOTS;
     let engine = 0..ENGINES.len();
     prop_oneof![
@@ -441,18 +441,23 @@ fn open(engine: usize, k: u8, drafts: u8, ragged: u8, by_source: bool) -> Step {
     step
 }
 
+/// Runs the operations; also for the fuzzer, which chooses them by the code that they reach.
+pub(crate) fn run(attached: [bool; ENGINES.len()], ops: &[Op]) {
+    let mut world = World::new();
+    for engine in (0..ENGINES.len()).filter(|engine| attached[*engine]) {
+        world.run(&Op::Attach { engine });
+    }
+    for op in ops {
+        world.run(op);
+    }
+    world.end();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_interleaving(attached in any::<[bool; ENGINES.len()]>(), ops in prop::collection::vec(op(), 1..120)) {
-        let mut world = World::new();
-        for engine in (0..ENGINES.len()).filter(|engine| attached[*engine]) {
-            world.run(&Op::Attach { engine });
-        }
-        for op in &ops {
-            world.run(op);
-        }
-        world.end();
+        run(attached, &ops);
     }
 }

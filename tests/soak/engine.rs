@@ -65,6 +65,7 @@ const MOST_K: usize = 8;
 /// Tokens that a step emits at most.
 const MOST_PER_STEP: u64 = (MOST_DRAFTS * (MOST_K + 1)) as u64;
 
+#[expect(dead_code, reason = "the guards are kept to be dropped")]
 enum Counting {
     /// By the fields of its spans.
     Fields,
@@ -219,7 +220,7 @@ impl Engine {
         assert_eq!(published.steps(), self.done.steps(), "{}: a step is never lost", self.name);
         let pairs = published.tokens().into_iter().zip(self.done.tokens());
         assert!(
-            pairs.into_iter().all(|(published, done)| published <= done),
+            pairs.into_iter().all(|(published, done)| published <= done + twice_at_most),
             "{}: {published:?} {:?}",
             self.name,
             self.done
