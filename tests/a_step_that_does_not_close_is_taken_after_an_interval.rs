@@ -43,3 +43,26 @@ fn the_sample_waits_for_an_interval_and_no_longer() {
     handle.flush(Duration::from_secs(10)).unwrap();
     assert_eq!(published(), (16, 6));
 }
+
+#[test]
+fn fields_that_change_after_they_were_taken_disagree_with_no_source() {
+    let (clock, mock) = quanta::Clock::mock();
+    let (layer, handle) = builder().with_clock(clock).with_interval(Duration::from_secs(5)).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let device = Device::default();
+    let _attached = handle.attach("0", device.source()).unwrap();
+
+    mock.increment(Duration::from_secs(6));
+    let kept = step_span!(num_spec_tokens = 4, num_drafts = 1, num_accepted_tokens = 1, num_emitted_tokens = 4);
+    kept.in_scope(|| device.add(3, 4));
+    handle.poll("0");
+    mock.increment(Duration::from_secs(5));
+    handle.poll("0");
+    assert_eq!(handle.totals().engines[0].accepted_tokens, 3, "taken as it is");
+    kept.record("num_accepted_tokens", 3);
+    drop(kept);
+    handle.flush(Duration::from_secs(10)).unwrap();
+    let totals = &handle.totals().engines[0];
+    assert_eq!((totals.draft_tokens, totals.accepted_tokens), (4, 3));
+    assert!(!totals.anomalies.iter().any(|(anomaly, _)| *anomaly == "source_disagrees"), "{totals:?}");
+}
