@@ -15,8 +15,12 @@ use tracing_spec_decode::source::{Busy, Failed, SourceError};
 use tracing_spec_decode::{Attached, Handle, builder};
 use tracing_subscriber::layer::SubscriberExt;
 
-const ENGINES: [&str; 2] = ["a", "b"];
-const SLOTS: usize = 4;
+pub(crate) const ENGINES: [&str; 2] = ["a", "b"];
+pub(crate) const SLOTS: usize = 4;
+/// For a flush that may fail: a step may be open, a source stuck.
+const BRIEF: Duration = Duration::from_millis(3);
+/// For a flush that can't but succeed.
+const LONG: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
@@ -80,7 +84,7 @@ pub(crate) enum Op {
     Flush,
 }
 
-pub(crate) fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = Op> {
     let slot = 0..SLOTS;
     let engine = 0..ENGINES.len();
     prop_oneof![
@@ -109,7 +113,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-const FIELDS: [&str; 6] = [
+pub(crate) const FIELDS: [&str; 6] = [
     "num_spec_tokens",
     "num_drafts",
     "num_draft_tokens",
@@ -343,20 +347,20 @@ impl World {
             }
             Op::Restart { engine } => {
                 // What lies between the last sample and the reset is lost, so the model looks right after a flush.
-                if self.attached[engine].is_some() && self.flush() {
+                if self.attached[engine].is_some() && self.flush(BRIEF) {
                     self.devices[engine].set(0, 0);
-                    assert!(self.flush());
+                    assert!(self.flush(LONG));
                 }
             }
             Op::Read => self.read(),
             Op::Flush => {
-                self.flush();
+                self.flush(BRIEF);
             }
         }
     }
 
-    fn flush(&mut self) -> bool {
-        let flushed = self.handle.flush(Duration::from_millis(3)).is_ok();
+    fn flush(&mut self, timeout: Duration) -> bool {
+        let flushed = self.handle.flush(timeout).is_ok();
         if flushed {
             for engine in 0..ENGINES.len() {
                 assert_eq!(self.published(engine), self.model[engine], "engine {engine}, after a flush");
@@ -402,8 +406,8 @@ impl World {
             device.land_after(0);
             device.land();
         }
-        assert!(self.handle.flush(Duration::from_secs(10)).is_ok(), "everything works, so a flush does");
-        assert!(self.flush());
+        assert!(self.flush(LONG), "everything works, so a flush does");
+        assert!(self.flush(LONG), "so does a second one, and changes nothing");
         self.read();
         // The twin has no sources: its deltas add up to what the fields of whole steps say, and its steps are the same.
         for (engine, name) in ENGINES.iter().enumerate() {

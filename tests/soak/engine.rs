@@ -62,10 +62,8 @@ pub fn published(handle: &Handle, engine: &str) -> Done {
 
 const MOST_DRAFTS: usize = 3;
 const MOST_K: usize = 8;
-/// Tokens that a step emits at most.
-const MOST_PER_STEP: u64 = (MOST_DRAFTS * (MOST_K + 1)) as u64;
 
-#[expect(dead_code, reason = "the guards are kept to be dropped")]
+#[expect(dead_code, reason = "a guard is there to be dropped")]
 enum Counting {
     /// By the fields of its spans.
     Fields,
@@ -173,16 +171,16 @@ impl Engine {
             self.kept = None;
             if has_died {
                 self.changes.died += 1;
-                self.lose_source(handle, MOST_PER_STEP);
+                self.lose_source(handle);
             } else if matches!(self.counting, Counting::Fields) {
                 self.attach(handle, rng);
             } else if rng.below(2) == 0 {
                 self.changes.detached_at_once += 1;
-                self.lose_source(handle, 0);
+                self.lose_source(handle);
             } else {
                 self.changes.detached_flushed += 1;
-                let well = self.flush(handle);
-                self.lose_source(handle, if well { 0 } else { MOST_PER_STEP });
+                self.flush(handle);
+                self.lose_source(handle);
             }
         }
     }
@@ -209,7 +207,7 @@ impl Engine {
 
     /// Without a flush, what is in no sample is dropped. A source that dies inside a step may have had the step's tokens
     /// in a sample before; at its close the fields say them again.
-    fn lose_source(&mut self, handle: &Handle, twice_at_most: u64) {
+    fn lose_source(&mut self, handle: &Handle) {
         let counting = std::mem::replace(&mut self.counting, Counting::Fields);
         drop(counting);
         // Whoever holds the engine at this moment, to flush it or to read, does the detaching.
@@ -220,7 +218,7 @@ impl Engine {
         assert_eq!(published.steps(), self.done.steps(), "{}: a step is never lost", self.name);
         let pairs = published.tokens().into_iter().zip(self.done.tokens());
         assert!(
-            pairs.into_iter().all(|(published, done)| published <= done + twice_at_most),
+            pairs.into_iter().all(|(published, done)| published <= done),
             "{}: {published:?} {:?}",
             self.name,
             self.done
@@ -248,7 +246,7 @@ impl Engine {
     pub fn end(&mut self, handle: &Handle) {
         self.kept = None;
         match &self.counting {
-            Counting::Device(device, _) if device.is_dead() => self.lose_source(handle, MOST_PER_STEP),
+            Counting::Device(device, _) if device.is_dead() => self.lose_source(handle),
             Counting::Device(device, _) => device.be_well(true),
             _ => {}
         }
