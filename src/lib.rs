@@ -57,6 +57,7 @@ mod shared;
 pub mod source;
 mod step;
 mod step_span;
+mod sync;
 mod table;
 mod tally;
 mod ticks;

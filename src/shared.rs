@@ -98,3 +98,30 @@ impl Shared {
         }
     }
 }
+
+/// What the callbacks do with a span that is no step.
+impl Shared {
+    #[inline(never)]
+    pub(crate) fn enter_phase(&self, id: u64) {
+        if let Some(slot) = self.phases.find(id) {
+            slot.entered(self.ticks.now());
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn exit_phase(&self, id: u64) {
+        if let Some(slot) = self.phases.find(id) {
+            slot.exited(self.ticks.now());
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn close_phase(&self, id: u64) {
+        if let Some(slot) = self.phases.find(id) {
+            let (step, phase, ticks) = slot.close();
+            if let Some(step) = self.steps.get(step) {
+                step.add_phase(phase, ticks);
+            }
+        }
+    }
+}

@@ -3,7 +3,7 @@
 //! It is used in place of the span's extensions, which would cost a box, a type map and a lock for every span. A slot
 //! is claimed when the span is made, and its key is retired when the span closes, in every case: span ids come back.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// The key of a slot that nobody uses.
 pub(crate) const FREE: u64 = 0;

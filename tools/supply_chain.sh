@@ -7,23 +7,10 @@
 #   tools/supply_chain.sh update-api   writes docs/public-api.txt anew, when a change of it is meant
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/tracing-spec-decode"
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
-export PATH="$cache/tools/bin:$PATH"
+. tools/installed.sh
 listing=docs/public-api.txt
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-
-skipped() { echo "skipped: $*"; }
-
-# tool NAME VERSION: there is one, or it can be built into the cache. Unoptimized: built once, run for seconds.
-tool() {
-  if cargo install --root "$cache/tools" --list 2>/dev/null | grep -q "^$1 v$2:"; then return 0; fi
-  echo "building $1 $2"
-  CARGO_TARGET_DIR="$cache/tools/target" cargo install --quiet --locked --debug --root "$cache/tools" "$1@$2" >&2
-}
-
-toolchain() { rustup run "$1" rustc --version >/dev/null 2>&1; }
 
 deny() {
   tool cargo-deny 0.20.2 || { skipped "no cargo-deny: licences, bans and sources"; return; }
