@@ -178,7 +178,7 @@ impl<'m> Engine<'m> {
             sequence.extend(emitted, |token| self.model.is_end(token));
             self.target.keep(*number, sequence.all_but_last().len())?;
             self.counts.add(drafted, *accepted, emitted.len());
-            self.counters.record_draft(drafted as u32, *accepted as u32, emitted.len() as u32);
+            self.counters.record_draft(drafted, *accepted, emitted.len());
             all_drafted += drafted;
             all_accepted += accepted;
         }
