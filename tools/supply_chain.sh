@@ -24,7 +24,8 @@ deny() {
 
 features() {
   tool cargo-hack 0.6.46 || { skipped "no cargo-hack: features each alone and together"; return; }
-  cargo hack clippy --quiet --feature-powerset -- -D warnings
+  cargo hack clippy --quiet --feature-powerset -- -D warnings 2>"$folder/said" || { cat "$folder/said"; return 1; }
+  echo "$(grep -c 'running .cargo clippy' "$folder/said") combinations build without a warning"
 }
 
 # Older compilers have no let chains, so this is the oldest that can be.
@@ -41,8 +42,9 @@ minimal() {
   toolchain nightly || { skipped "no nightly Rust: minimal versions"; return; }
   tool cargo-hack 0.6.46 && tool cargo-minimal-versions 0.1.38 ||
     { skipped "no cargo-minimal-versions: minimal versions"; return; }
-  git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$folder"
-  (cd "$folder" && CARGO_TARGET_DIR="$CARGO_TARGET_DIR/minimal" cargo minimal-versions check --direct --all-features) \
+  mkdir "$folder/tree"
+  git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$folder/tree"
+  (cd "$folder/tree" && CARGO_TARGET_DIR="$CARGO_TARGET_DIR/minimal" cargo minimal-versions check --direct --all-features) \
     >"$folder/said" 2>&1 || { cat "$folder/said"; return 1; }
   echo "builds with the oldest versions that it asks for"
 }
@@ -55,11 +57,12 @@ package() {
     return 1
   fi
   crate=$(ls -t "$CARGO_TARGET_DIR"/package/tracing-spec-decode-*.crate | head -n 1)
-  tar -xzf "$crate" -C "$folder"
+  mkdir "$folder/package"
+  tar -xzf "$crate" -C "$folder/package"
   files=$(tar -tzf "$crate" | wc -l) size=$(stat -c %s "$crate")
   echo "the package: $files files, $((size / 1024)) KiB compressed"
   if [ "$size" -gt $((256 * 1024)) ]; then echo "the package is large"; return 1; fi
-  (cd "$folder/$(basename "$crate" .crate)" && cargo check --quiet --examples --all-features)
+  (cd "$folder/package/$(basename "$crate" .crate)" && cargo check --quiet --examples --all-features)
 }
 
 list_api() {

@@ -75,7 +75,7 @@ pub(crate) fn print() {
         };
         print!("| {label} | {own:.0} | {:.2} | ", own / registry);
         match cost(base, kind).map(|base| own - base) {
-            Some(added) if added > 0.0 => println!("{added:.0} | {:.1} |", (trace - registry) / added),
+            Some(added) if added >= 1.0 => println!("{added:.0} | {:.1} |", (trace - registry) / added),
             Some(_) => println!("0 | |"),
             None => println!("| |"),
         }

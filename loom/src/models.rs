@@ -59,15 +59,15 @@ fn a_reading_of_an_engine_is_whole() {
         let writer = Arc::clone(&published);
         let writing = thread::spawn(move || {
             let words = writer.write();
-            words.add(word::STEPS, 1);
+            words.add(word::TOTALS, 1);
             words.add(word::DISCARDED, 1);
             words.add_positions(&[1], &[1]);
         });
         let (mut reading, mut scratch) = (published.blank(), published.blank());
         if published.read(&mut reading, &mut scratch) {
-            let plain = reading.words[word::STEPS];
-            assert_eq!(reading.words[word::DISCARDED], plain);
-            assert_eq!((reading.accepted_per_position[0], reading.draft_per_position[0]), (plain, plain));
+            let total = reading.words[word::TOTALS];
+            assert_eq!(reading.words[word::DISCARDED], total);
+            assert_eq!((reading.accepted_per_position[0], reading.draft_per_position[0]), (total, total));
         }
         writing.join().unwrap();
     });

@@ -135,8 +135,8 @@ fn an_otlp_endpoint_gets_the_counts_and_the_spans() {
         (("request", None), 2),
         (("prefill", Some("request")), 2),
         (("spec_decode_step", Some("request")), steps),
-        (("draft", Some("spec_decode_step")), steps),
-        (("verify", Some("spec_decode_step")), steps),
+        (("spec_decode_draft", Some("spec_decode_step")), steps),
+        (("spec_decode_verify", Some("spec_decode_step")), steps),
     ];
     assert_eq!(spans, expected.into());
 }
