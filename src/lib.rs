@@ -38,6 +38,7 @@ mod collection;
 mod collector;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod current;
 mod engine;
 mod engines;
 mod handle;

@@ -51,6 +51,11 @@ impl Slot {
         }
     }
 
+    /// The place of its step.
+    pub(crate) fn step(&self) -> u32 {
+        self.step.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn entered(&self, now: u64) {
         if self.started.load(Ordering::Relaxed) == NEVER {
             self.started.store(now, Ordering::Relaxed);
@@ -67,7 +72,7 @@ impl Slot {
         let phase = if is_draft { Phase::Draft } else { Phase::Verify };
         let (started, left) = (self.started.load(Ordering::Relaxed), self.left.load(Ordering::Relaxed));
         let ticks = if left == NEVER { 0 } else { left.saturating_sub(started) };
-        let step = self.step.load(Ordering::Relaxed);
+        let step = self.step();
         self.key.store(FREE, Ordering::Release);
         (step, phase, ticks)
     }

@@ -79,7 +79,13 @@ impl<S: Keyed> Table<S> {
     pub(crate) fn find(&self, id: u64) -> Option<(u32, &S)> {
         let home = self.home(id);
         let slot = self.slots.get(home)?;
-        if slot.key().load(Ordering::Acquire) == id { Some((home as u32, slot)) } else { self.find_beyond(home, id) }
+        if slot.key().load(Ordering::Acquire) == id {
+            Some((home as u32, slot))
+        } else if self.reach.load(Ordering::Relaxed) == 0 {
+            None
+        } else {
+            self.find_beyond(home, id)
+        }
     }
 
     #[cold]

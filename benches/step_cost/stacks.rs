@@ -99,7 +99,7 @@ pub(crate) struct Ours;
 
 impl Ours {
     fn is_step(metadata: &Metadata<'_>) -> bool {
-        metadata.is_span() && metadata.name() == "spec_decode_step"
+        metadata.is_span() && ["spec_decode_step", "spec_decode_draft"].contains(&metadata.name())
     }
 }
 

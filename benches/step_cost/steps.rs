@@ -11,13 +11,14 @@ use tracing::{info, info_span};
 
 use crate::stacks;
 
-pub(crate) const NAMES: [&str; 6] = ["two", "whole", "full", "other", "event", "by_hand"];
+pub(crate) const NAMES: [&str; 7] = ["two", "whole", "full", "phased", "other", "event", "by_hand"];
 
 pub(crate) fn named(name: &str) -> Option<fn(u64)> {
     match name {
         "two" => Some(step_two),
         "whole" => Some(step_whole),
         "full" => Some(step_full),
+        "phased" => Some(step_phased),
         "other" => Some(step_other),
         "event" => Some(step_event),
         "by_hand" => Some(step_by_hand),
@@ -66,6 +67,15 @@ fn step_full(count: u64) {
         span.record("num_accepted_tokens", black_box(index) & 15);
         span.record("num_emitted_tokens", (index & 15) + 8);
         drop(entered);
+    }
+}
+
+/// A step of two fields with one span for its drafting inside.
+#[inline(never)]
+fn step_phased(count: u64) {
+    for index in 0..count {
+        let span = info_span!("spec_decode_step", num_spec_tokens = 0_u64, num_tokens = black_box(index) & 7);
+        span.in_scope(|| info_span!("spec_decode_draft").in_scope(|| black_box(index)));
     }
 }
 
