@@ -39,6 +39,7 @@ mod collector;
 pub mod cuda;
 mod engine;
 mod engines;
+mod gpu_time;
 mod handle;
 mod host_counters;
 #[cfg(feature = "otel")]
@@ -69,7 +70,7 @@ pub use builder::{BuildError, Builder, builder};
 pub use handle::{AttachError, Attached, DescribeError, FlushError, FlushFailure, Handle, SourceState, Status};
 pub use host_counters::{HostCounters, HostSource};
 pub use layer::{SpecDecodeLayer, StepFilter, StepLayer};
-pub use metrics::{SpecDecodeMetrics, StepTotals};
+pub use metrics::{GpuTotals, SpecDecodeMetrics, StepTotals, TimedSteps};
 pub use totals::{EngineTotals, Totals};
 #[cfg(feature = "otel-trace")]
 pub use trace::CollectingSteps;

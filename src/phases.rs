@@ -63,10 +63,14 @@ impl Slot {
         self.left.store(now, Ordering::Relaxed);
     }
 
+    fn phase(&self) -> Phase {
+        let is_draft = self.phase.load(Ordering::Relaxed) == Phase::Draft as u8;
+        if is_draft { Phase::Draft } else { Phase::Verify }
+    }
+
     /// The span has closed: the place of its step, which has not, and what it took.
     pub(crate) fn close(&self) -> (u32, Phase, u64) {
-        let is_draft = self.phase.load(Ordering::Relaxed) == Phase::Draft as u8;
-        let phase = if is_draft { Phase::Draft } else { Phase::Verify };
+        let phase = self.phase();
         let (started, left) = (self.started.load(Ordering::Relaxed), self.left.load(Ordering::Relaxed));
         let ticks = if left == NEVER { 0 } else { left.saturating_sub(started) };
         let step = self.step.load(Ordering::Relaxed);
@@ -106,6 +110,9 @@ impl Shared {
     pub(crate) fn enter_phase(&self, id: u64) {
         if let Some(slot) = self.phases.find(id) {
             slot.entered(self.ticks.now());
+            if self.has_timed_sources() {
+                self.mark_phase(slot.phase(), id, slot.step.load(Ordering::Relaxed), true);
+            }
         }
     }
 
@@ -113,6 +120,9 @@ impl Shared {
     pub(crate) fn exit_phase(&self, id: u64) {
         if let Some(slot) = self.phases.find(id) {
             slot.exited(self.ticks.now());
+            if self.has_timed_sources() {
+                self.mark_phase(slot.phase(), id, slot.step.load(Ordering::Relaxed), false);
+            }
         }
     }
 

@@ -1,0 +1,228 @@
+//! A step's time on the device: marks in the engine's stream around a step that will be sampled, and around its phases.
+//!
+//! A step is timed if it begins when a copy is due, and its own end is what starts that copy. Whatever could make the
+//! time another one drops it: no time is better than a wrong one.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::engine::{Engine, Holding};
+use crate::open_steps::Slot;
+use crate::phases::Phase;
+use crate::published::{Writing, word};
+use crate::shared::Shared;
+
+/// What is timed: a step, or one of its phases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The whole step.
+    Step,
+    /// Its `spec_decode_draft` span.
+    Draft,
+    /// Its `spec_decode_verify` span.
+    Verify,
+}
+
+impl Part {
+    pub(crate) const COUNT: usize = 3;
+    pub(crate) const ALL: [Self; Self::COUNT] = [Self::Step, Self::Draft, Self::Verify];
+
+    /// The name under which it is exported.
+    #[cfg(feature = "otel")]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Draft => "draft",
+            Self::Verify => "verify",
+        }
+    }
+}
+
+impl From<Phase> for Part {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Draft => Self::Draft,
+            Phase::Verify => Self::Verify,
+        }
+    }
+}
+
+/// A point of the engine's stream, behind all work that it has been given so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The part begins. [`Part::Step`] begins anew: earlier marks are void.
+    Begin(Part),
+    /// The part ends, perhaps not for the last time: the last such mark is the one that counts.
+    End(Part),
+}
+
+/// What the device took between the marks of one step. A part without both its marks has no time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuTimes {
+    /// The whole step.
+    pub step: Duration,
+    /// Its drafting.
+    pub draft: Option<Duration>,
+    /// Its verifying.
+    pub verify: Option<Duration>,
+}
+
+impl GpuTimes {
+    const fn of(&self, part: Part) -> Option<Duration> {
+        match part {
+            Part::Step => Some(self.step),
+            Part::Draft => self.draft,
+            Part::Verify => self.verify,
+        }
+    }
+
+    /// Adds the times to what is published.
+    pub(crate) fn publish(&self, words: &Writing<'_>) {
+        for part in Part::ALL {
+            if let Some(time) = self.of(part) {
+                words.add(
+                    word::GPU_NANOS.wrapping_add(part as usize),
+                    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+                );
+                words.add(word::GPU_STEPS.wrapping_add(part as usize), 1);
+            }
+        }
+    }
+}
+
+/// Where a phase of the step that is being timed stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stand {
+    #[default]
+    Unbegun,
+    Inside(u64),
+    Left(u64),
+    /// It has no time: a mark failed, or the step has several such spans, and what lies between is neither's.
+    Void,
+}
+
+/// The phases of the step that is being timed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PhasesInStep([Stand; Phase::COUNT]);
+
+impl PhasesInStep {
+    /// The mark that an enter or an exit of this phase's span `id` asks for, if any.
+    fn mark(&mut self, phase: Phase, id: u64, is_enter: bool) -> Option<Mark> {
+        let stand = &mut self.0[phase as usize];
+        let (next, mark) = match (*stand, is_enter) {
+            (Stand::Unbegun, true) => (Stand::Inside(id), Some(Mark::Begin(phase.into()))),
+            (Stand::Inside(own) | Stand::Left(own), true) if own == id => (Stand::Inside(id), None),
+            (Stand::Inside(own) | Stand::Left(own), false) if own == id => {
+                (Stand::Left(id), Some(Mark::End(phase.into())))
+            }
+            _ => (Stand::Void, None),
+        };
+        *stand = next;
+        mark
+    }
+
+    fn void(&mut self, phase: Phase) {
+        self.0[phase as usize] = Stand::Void;
+    }
+
+    /// The times of the phases that were begun once and are over.
+    pub(crate) fn only_whole(self, times: GpuTimes) -> GpuTimes {
+        let [draft, verify] = self.0.map(|stand| matches!(stand, Stand::Left(_)));
+        GpuTimes { draft: times.draft.filter(|_| draft), verify: times.verify.filter(|_| verify), ..times }
+    }
+}
+
+impl Engine {
+    /// A step begins, while some source times steps: is it the one to be timed?
+    #[inline(never)]
+    pub(crate) fn begin_timing(&self, slot: &Slot, shared: &Shared) {
+        if self.hot.timed.load(Ordering::Relaxed) != 0 {
+            // From here on not all that the stream is given belongs to the step that is being timed.
+            self.hot.timed.store(0, Ordering::SeqCst);
+        }
+        let due = self.hot.due.load(Ordering::Relaxed);
+        if slot.started() >= due
+            && let Some(holding) = self.try_hold(shared)
+        {
+            holding.begin_timing(slot);
+        }
+    }
+
+    /// A phase of a step is entered or exited, while some source times steps.
+    fn mark_phase(&self, phase: Phase, id: u64, step: u64, is_enter: bool, shared: &Shared) {
+        if self.hot.timed.load(Ordering::Relaxed) != step {
+            return;
+        }
+        let marked = self.try_hold(shared).is_some_and(|holding| {
+            let mut books = holding.engine.books();
+            let attachment = books.as_mut().and_then(|books| books.attachment.as_mut());
+            attachment.is_some_and(|attachment| {
+                if let Some(mark) = attachment.phases.mark(phase, id, is_enter)
+                    && !attachment.mark(mark)
+                {
+                    attachment.phases.void(phase);
+                }
+                true
+            })
+        });
+        if !marked {
+            self.hot.timed.store(0, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Holding<'_> {
+    #[cold]
+    fn begin_timing(&self, slot: &Slot) {
+        let Some(mut books) = self.engine.books() else { return };
+        let Some(attachment) = books.attachment.as_mut().filter(|attachment| attachment.times_steps) else { return };
+        let is_due = slot.started() >= attachment.collector.due();
+        if !is_due || self.is_another_under_way(slot) {
+            return;
+        }
+        attachment.phases = PhasesInStep::default();
+        if attachment.mark(Mark::Begin(Part::Step)) {
+            self.engine.hot.timed.store(slot.id(), Ordering::SeqCst);
+        }
+    }
+}
+
+impl Shared {
+    /// A phase's span `id` is entered or exited; `step` is the place of its step.
+    #[cold]
+    pub(crate) fn mark_phase(&self, phase: Phase, id: u64, step: u32, is_enter: bool) {
+        if let Some(step) = self.steps.get(step)
+            && let Some(engine) = self.engines.get(step.engine.load(Ordering::Relaxed))
+        {
+            engine.mark_phase(phase, id, step.id(), is_enter, self);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: GpuTimes = GpuTimes {
+        step: Duration::from_millis(9),
+        draft: Some(Duration::from_millis(1)),
+        verify: Some(Duration::from_millis(2)),
+    };
+
+    #[test]
+    fn a_phase_that_comes_twice_or_does_not_end_has_no_time() {
+        let mut phases = PhasesInStep::default();
+        assert_eq!(phases.only_whole(TIMES), GpuTimes { draft: None, verify: None, ..TIMES });
+        assert_eq!(phases.mark(Phase::Draft, 7, true), Some(Mark::Begin(Part::Draft)));
+        assert_eq!(phases.mark(Phase::Draft, 7, false), Some(Mark::End(Part::Draft)));
+        assert_eq!(phases.only_whole(TIMES), GpuTimes { verify: None, ..TIMES });
+        // Entered again it goes on.
+        assert_eq!(phases.mark(Phase::Draft, 7, true), None);
+        assert_eq!(phases.only_whole(TIMES).draft, None);
+        assert_eq!(phases.mark(Phase::Draft, 7, false), Some(Mark::End(Part::Draft)));
+        assert_eq!(phases.only_whole(TIMES).draft, TIMES.draft);
+        assert_eq!(phases.mark(Phase::Draft, 8, true), None);
+        assert_eq!(phases.mark(Phase::Draft, 8, false), None);
+        assert_eq!(phases.only_whole(TIMES).draft, None);
+    }
+}
