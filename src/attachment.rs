@@ -3,6 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::collector::Collector;
+use crate::gpu_time::PhasesInStep;
+use crate::marks::{GpuTimes, Mark};
 use crate::published::gave;
 use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::source::{CounterSource, Counters, Dead, Layout, Snapshot, SourceError};
@@ -14,6 +16,12 @@ pub(crate) struct Attachment {
     layout: Layout,
     pub(crate) collector: Collector,
     pub(crate) on_host: bool,
+    /// The source was asked at attach, and times steps.
+    pub(crate) times_steps: bool,
+    /// It has not said since that it never will again.
+    can_mark: bool,
+    /// The phases of the step that is being timed.
+    pub(crate) phases: PhasesInStep,
     /// The counters at the last sample, at this one, and what lies between.
     last: Counters,
     now: Counters,
@@ -43,6 +51,10 @@ pub(crate) struct Sample {
     pub(crate) settles: bool,
     /// It was started by a flush, and ends the window.
     pub(crate) by_flush: bool,
+    /// The step that started it has marks around it, and nothing else is between them.
+    pub(crate) is_timed: bool,
+    /// What the device took for that step.
+    pub(crate) gpu_times: Option<GpuTimes>,
 }
 
 /// What a source counted between two samples.
@@ -61,13 +73,16 @@ impl Attachment {
     /// A source whose zero is `zero`.
     pub(crate) fn new(source: Box<dyn CounterSource>, zero: Counters, collector: Collector) -> Self {
         let layout = source.layout();
-        let on_host = source.is_on_host();
+        let (on_host, times_steps) = (source.is_on_host(), source.times_steps());
         let blank = Counters::for_layout(layout);
         Self {
             source,
             layout,
             collector,
             on_host,
+            times_steps,
+            can_mark: times_steps,
+            phases: PhasesInStep::default(),
             last: zero,
             now: blank.clone(),
             delta: blank,
@@ -95,6 +110,25 @@ impl Attachment {
 
     pub(crate) fn poll(&mut self) -> Result<Snapshot, SourceError> {
         guarded(|| self.source.poll(&mut self.now))
+    }
+
+    /// Sets a mark; false where that went wrong.
+    pub(crate) fn mark(&mut self, mark: Mark) -> bool {
+        if !self.can_mark {
+            return false;
+        }
+        let marked = guarded(|| self.source.mark(mark));
+        self.can_mark = !matches!(marked, Err(SourceError::Dead(_)));
+        marked.is_ok()
+    }
+
+    /// The copy has landed: what was marked before it?
+    pub(crate) fn take_gpu_times(&mut self) {
+        if self.sample.is_timed {
+            let times = guarded(|| Ok(self.source.gpu_times()));
+            self.can_mark &= times.is_ok();
+            self.sample.gpu_times = times.ok().flatten().map(|times| self.phases.only_whole(times));
+        }
     }
 
     /// What the source has counted up to the copy that has landed, since the last time that this was asked.

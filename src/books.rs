@@ -1,11 +1,13 @@
 //! An engine's books: what a closed step adds, and when a window ends. Kept by the holder of the baton.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::anomaly::{Anomalies, Anomaly};
 use crate::attachment::Attachment;
 use crate::engine::Engine;
-use crate::metrics::StepTotals;
+use crate::marks::Part;
+use crate::metrics::{GpuTotals, StepTotals, TimedSteps};
 use crate::open_steps::Slot;
 use crate::phases::Phase;
 #[cfg(feature = "otel")]
@@ -65,30 +67,49 @@ pub(crate) struct Steps {
     pub(crate) sequences: [u64; 2],
     pub(crate) tokens: [u64; 2],
     pub(crate) phase_ticks: [u64; Phase::COUNT],
+    pub(crate) gpu_nanos: [u64; Part::COUNT],
+    pub(crate) gpu_steps: [u64; Part::COUNT],
 }
 
 impl Steps {
     /// Out of published words, which `word` gives.
     pub(crate) fn read(word: impl Fn(usize) -> u64) -> Self {
         let pair = |first: usize| [word(first), word(first.wrapping_add(1))];
+        let parts = |first: usize| Part::ALL.map(|part| word(first.wrapping_add(part as usize)));
         Self {
             closed: pair(word::STEPS),
             ticks: pair(word::STEP_TICKS),
             sequences: pair(word::SEQUENCES),
             tokens: pair(word::TOKENS),
             phase_ticks: pair(word::PHASE_TICKS),
+            gpu_nanos: parts(word::GPU_NANOS),
+            gpu_steps: parts(word::GPU_STEPS),
         }
     }
 
     pub(crate) fn minus(&self, base: &Self) -> Self {
         let minus = |now: [u64; 2], then: [u64; 2]| [now[0].saturating_sub(then[0]), now[1].saturating_sub(then[1])];
+        let parts_minus = |now: [u64; Part::COUNT], then: [u64; Part::COUNT]| {
+            Part::ALL.map(|part| now[part as usize].saturating_sub(then[part as usize]))
+        };
         Self {
             closed: minus(self.closed, base.closed),
             ticks: minus(self.ticks, base.ticks),
             sequences: minus(self.sequences, base.sequences),
             tokens: minus(self.tokens, base.tokens),
             phase_ticks: minus(self.phase_ticks, base.phase_ticks),
+            gpu_nanos: parts_minus(self.gpu_nanos, base.gpu_nanos),
+            gpu_steps: parts_minus(self.gpu_steps, base.gpu_steps),
         }
+    }
+
+    /// For the readers: what was timed on the device.
+    pub(crate) fn gpu_totals(&self) -> GpuTotals {
+        let [step, draft, verify] = Part::ALL.map(|part| TimedSteps {
+            steps: self.gpu_steps[part as usize],
+            time: Duration::from_nanos(self.gpu_nanos[part as usize]),
+        });
+        GpuTotals { step, draft, verify }
     }
 
     /// For the readers: steps without drafts, then those with.

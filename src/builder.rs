@@ -172,6 +172,7 @@ impl<'a> Builder<'a> {
             engines: Engines::new(self.engines, self.positions),
             default_engine: AtomicU32::new(u32::MAX),
             sources: AtomicU32::new(0),
+            timed_sources: AtomicU32::new(0),
             flights: AtomicU32::new(0),
             generation: AtomicU64::new(0),
             engine_refused: AtomicU64::new(0),

@@ -7,6 +7,7 @@ use crate::attachment::{Attachment, Delta, Sample};
 use crate::books::{Books, End, add_anomaly};
 use crate::collector::Flight;
 use crate::engine::{Engine, Holding};
+use crate::marks::{Mark, Part};
 use crate::open_steps::Slot;
 use crate::outcome::{Outcome, Reason};
 use crate::published::{Writing, word};
@@ -45,7 +46,10 @@ impl Holding<'_> {
         let Some(flight) = attachment.collector.flight() else { return };
         if flight.landed.is_none() {
             match attachment.poll() {
-                Ok(Snapshot::Landed) => attachment.collector.landed(now),
+                Ok(Snapshot::Landed) => {
+                    attachment.collector.landed(now);
+                    attachment.take_gpu_times();
+                }
                 Ok(Snapshot::Pending) | Err(SourceError::Busy(_)) => {
                     attachment.collector.pending(now);
                     return self.engine.show(attachment, self.shared);
@@ -66,11 +70,12 @@ impl Holding<'_> {
     }
 
     /// Starts a copy, unless one has become due in the meantime.
-    pub(crate) fn start_copy_if_due(&self, now: u64, starter: Option<&Slot>) {
+    pub(crate) fn start_copy_if_due(&self, now: u64, starter: Option<&Slot>, over: u64) {
         let Some(mut books) = self.engine.books() else { return };
         let due = books.attachment.as_ref().is_some_and(|attachment| now >= attachment.collector.due());
         if due {
-            self.start_copy(&mut books, now, starter, Sample::default(), true);
+            let is_timed = self.engine.hot.timed.load(Ordering::SeqCst) == over && over != 0;
+            self.start_copy(&mut books, now, starter, Sample { is_timed, ..Sample::default() }, true);
         }
     }
 
@@ -84,6 +89,8 @@ impl Holding<'_> {
         count_busy: bool,
     ) -> Option<Started> {
         let hot = &self.engine.hot;
+        // Whatever becomes of this copy, the marks made so far are of no use to another.
+        hot.timed.store(0, Ordering::SeqCst);
         let attachment = books.attachment.as_mut()?;
         let generation = self.shared.generation.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         attachment.collector.prepare(generation);
@@ -96,12 +103,14 @@ impl Holding<'_> {
             hot.follows_exits.store(0, Ordering::SeqCst);
             return Some(Started::NoLonger);
         }
-        attachment.sample = Sample { tally: self.engine.held.take(), follows_exits, ..sample };
+        let is_timed = sample.is_timed && attachment.mark(Mark::End(Part::Step));
+        attachment.sample = Sample { tally: self.engine.held.take(), follows_exits, is_timed, ..sample };
         let error = match attachment.start() {
             Ok(()) => {
                 // Asked after the start: what a step has submitted up to here may be in the copy.
                 let settles = !self.overlaps(generation, follows_exits);
                 attachment.sample.settles = settles;
+                attachment.sample.is_timed &= settles;
                 attachment.sample.overlaps = !settles && !attachment.counts_drafts();
                 attachment.collector.started(now);
                 #[cfg(feature = "otel-trace")]
@@ -128,7 +137,17 @@ impl Holding<'_> {
 
     /// Whether a step other than those that the copy belongs to is under way.
     fn overlaps(&self, generation: u64, follows_exits: bool) -> bool {
-        self.shared.steps.of_engine(self.engine.index).any(|(_, slot)| {
+        self.are_under_way(None, generation, follows_exits)
+    }
+
+    /// Whether a step is under way besides this one, which is just beginning.
+    pub(crate) fn is_another_under_way(&self, beginning: &Slot) -> bool {
+        self.are_under_way(Some(beginning), NEVER, !self.engine.hot.futures.load(Ordering::SeqCst))
+    }
+
+    fn are_under_way(&self, except: Option<&Slot>, generation: u64, follows_exits: bool) -> bool {
+        let steps = self.shared.steps.of_engine(self.engine.index).map(|(_, slot)| slot);
+        steps.filter(|slot| !except.is_some_and(|except| std::ptr::eq(*slot, except))).any(|slot| {
             let visits = slot.visits();
             let over = follows_exits && visits.inside() == 0 && slot.left_at().before(generation);
             visits.ever_entered() && !over
@@ -290,13 +309,17 @@ impl Engine {
     /// Publishes a sample that has landed: each quantity from the source if it counts it, else from the fields.
     fn publish_sample(&self, books: &mut Books, now: u64, shared: &Shared) {
         let Books { attachment: Some(attachment), sample: totals, .. } = books else { return };
-        let Sample { tally, overlaps, has_taken, settles, by_flush, .. } = std::mem::take(&mut attachment.sample);
+        let Sample { tally, overlaps, has_taken, settles, by_flush, gpu_times, .. } =
+            std::mem::take(&mut attachment.sample);
         let own = attachment.layout().quantities();
         let counts_drafts = attachment.counts_drafts();
         let Delta { amounts: counted, accepted_per_position, draft_per_position, contradictory, restarted } =
             attachment.take_delta();
         let words = self.published.write();
 
+        if let Some(times) = gpu_times {
+            times.publish(&words);
+        }
         if words.add_positions(accepted_per_position, draft_per_position) {
             add_anomaly(&words, Anomaly::PositionOverBound, 1);
         }
@@ -401,6 +424,7 @@ impl Engine {
         self.hot.due.store(NEVER, Ordering::Relaxed);
         self.hot.poll_at.store(NEVER, Ordering::Relaxed);
         self.hot.follows_exits.store(0, Ordering::SeqCst);
+        self.hot.timed.store(0, Ordering::SeqCst);
         self.begin_window(now);
     }
 
@@ -423,6 +447,9 @@ impl Engine {
         self.set_in_flight(false, shared);
         self.hot.opens_books.store(false, Ordering::Relaxed);
         drop(books);
+        if attachment.times_steps {
+            shared.timed_sources.fetch_sub(1, Ordering::SeqCst);
+        }
         attachment.release();
         self.leave_place(shared);
     }

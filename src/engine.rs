@@ -47,6 +47,8 @@ pub(crate) struct Hot {
     pub(crate) void: AtomicU64,
     /// Steps of this engine are entered more than once: they are futures, and over only when they close.
     pub(crate) futures: AtomicBool,
+    /// The span id of the step that is being timed on the device; 0 where none is.
+    pub(crate) timed: AtomicU64,
     /// A copy is in flight.
     pub(crate) in_flight: AtomicBool,
     /// A closed step has to go into the books: a copy is in flight, or the source is on the host.
@@ -65,6 +67,7 @@ impl Hot {
             follows_exits: AtomicU64::new(0),
             void: AtomicU64::new(0),
             futures: AtomicBool::new(false),
+            timed: AtomicU64::new(0),
             in_flight: AtomicBool::new(false),
             opens_books: AtomicBool::new(false),
             from_source: AtomicU8::new(0),
@@ -101,6 +104,9 @@ impl Engine {
     pub(crate) fn entered(&self, slot: &Slot, before: Visits, shared: &Shared) {
         if !before.ever_entered() {
             self.begin(shared);
+            if shared.has_timed_sources() {
+                self.begin_timing(slot, shared);
+            }
         } else if before.inside() == 0 {
             self.reentered(slot);
         }
@@ -110,14 +116,14 @@ impl Engine {
     #[inline]
     pub(crate) fn left(&self, slot: &Slot, now: u64, shared: &Shared) {
         if now >= self.hot.due.load(Ordering::Relaxed) {
-            self.start_copy(now, Some(slot), shared);
+            self.start_copy(now, Some(slot), slot.id(), shared);
         }
     }
 
     /// A step is closed.
     #[inline(always)]
     pub(crate) fn closed(&self, index: u32, slot: &Slot, shared: &Shared) {
-        let ever_entered = slot.visits().ever_entered();
+        let (ever_entered, id) = (slot.visits().ever_entered(), slot.id());
         if !ever_entered {
             self.begin(shared);
         }
@@ -130,14 +136,14 @@ impl Engine {
             self.leave(index, shared);
         }
         if !ever_entered || self.hot.futures.load(Ordering::Relaxed) {
-            self.start_if_due(shared);
+            self.start_if_due(id, shared);
         }
     }
 
     /// What a begin and an exit do, without a step.
     pub(crate) fn idle(&self, shared: &Shared) {
         self.begin(shared);
-        self.start_if_due(shared);
+        self.start_if_due(0, shared);
     }
 
     /// Leaves a closed step to whoever holds the baton, or takes it after all.
@@ -172,20 +178,20 @@ impl Engine {
         }
     }
 
-    /// A step is over, or there is none: the interval may have passed.
+    /// The step `over` has closed, or there is none (0): the interval may have passed.
     #[inline]
-    fn start_if_due(&self, shared: &Shared) {
+    fn start_if_due(&self, over: u64, shared: &Shared) {
         let due = self.hot.due.load(Ordering::Relaxed);
         if due != NEVER {
             let now = shared.ticks.now();
             if now >= due {
-                self.start_copy(now, None, shared);
+                self.start_copy(now, None, over, shared);
             }
         }
     }
 
     #[cold]
-    fn start_copy(&self, now: u64, starter: Option<&Slot>, shared: &Shared) {
+    fn start_copy(&self, now: u64, starter: Option<&Slot>, over: u64, shared: &Shared) {
         if starter.is_some() && self.hot.futures.load(Ordering::Relaxed) {
             // A future is over when it closes, not when it is left.
             #[cfg(feature = "otel-trace")]
@@ -193,8 +199,9 @@ impl Engine {
             return;
         }
         match self.try_hold(shared) {
-            Some(holding) => holding.start_copy_if_due(now, starter),
+            Some(holding) => holding.start_copy_if_due(now, starter, over),
             None => {
+                self.hot.timed.store(0, Ordering::SeqCst);
                 self.hot.contended.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -70,6 +70,9 @@ impl Handle {
         engine.hot.from_source.store(attachment.layout().quantities().bits(), Ordering::Relaxed);
         engine.show(&attachment, &self.shared);
         engine.begin_window(now);
+        if attachment.times_steps {
+            self.shared.timed_sources.fetch_add(1, Ordering::SeqCst);
+        }
         {
             let words = engine.published.write();
             words.set(word::LAST_SAMPLE, now);
@@ -359,6 +362,7 @@ impl Totals {
             plain_steps,
             draft_time,
             verify_time,
+            gpu: steps.gpu_totals(),
         }
     }
 }

@@ -2,12 +2,14 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use opentelemetry::metrics::{AsyncInstrument, Meter, MeterProvider};
 use opentelemetry::{InstrumentationScope, KeyValue};
 
 use crate::anomaly::{self, Anomaly};
 use crate::books::Totals;
+use crate::marks::Part;
 use crate::outcome::{Outcome, Reason};
 use crate::payoff::Payoff;
 use crate::phases::Phase;
@@ -48,7 +50,7 @@ type Observe<T> = fn(&View<'_>, &dyn AsyncInstrument<T>);
 
 fn register_counters(meter: &Meter, reader: &Arc<Reader>, asks: &mut Asks) {
     // What is divided comes before what it is divided by: with two readers at once the quotient is too low at worst.
-    let counters: [(&'static str, &'static str, &'static str, Observe<u64>); 12] = [
+    let counters: [(&'static str, &'static str, &'static str, Observe<u64>); 13] = [
         ("spec_decode.accepted_tokens", "{token}", "Accepted prefix of each draft, summed", |view, out| {
             view.total(Quantity::Accepted, true, out);
         }),
@@ -82,6 +84,9 @@ fn register_counters(meter: &Meter, reader: &Arc<Reader>, asks: &mut Asks) {
         ("spec_decode.tokens", "{token}", "Tokens emitted for all sequences of the batches", |view, out| {
             view.batch(gave::TOKENS, word::TOKENS, out);
         }),
+        ("spec_decode.gpu.steps", "{step}", "Sampled steps, and phases of such, timed on the device", |view, out| {
+            view.gpu(word::GPU_STEPS, |steps, attributes| out.observe(steps, attributes));
+        }),
         ("spec_decode.collections", "{collection}", "Copies of device counters, by outcome", |view, out| {
             view.collections(out)
         }),
@@ -102,7 +107,7 @@ fn register_counters(meter: &Meter, reader: &Arc<Reader>, asks: &mut Asks) {
             })
             .build();
     }
-    let times: [(&'static str, &'static str, Observe<f64>); 4] = [
+    let times: [(&'static str, &'static str, Observe<f64>); 5] = [
         ("spec_decode.step.time", "Time from a step's first enter to its last exit, summed", |view, out| {
             view.step_time(out);
         }),
@@ -111,6 +116,11 @@ fn register_counters(meter: &Meter, reader: &Arc<Reader>, asks: &mut Asks) {
         }),
         ("spec_decode.verify.time", "Time inside the verify spans of steps with drafts, summed", |view, out| {
             view.phase_time(Phase::Verify, gave::VERIFY_TIME, out);
+        }),
+        ("spec_decode.gpu.time", "Time on the device, of the steps in spec_decode.gpu.steps, summed", |view, out| {
+            view.gpu(word::GPU_NANOS, |nanos, attributes| {
+                out.observe(Duration::from_nanos(nanos).as_secs_f64(), attributes);
+            });
         }),
         ("spec_decode.collection.time", "Time from the start of a copy to its publication, summed", |view, out| {
             view.collection_time(out);
@@ -345,6 +355,16 @@ impl View<'_> {
         if self.gave(bit) {
             let ticks = self.reading.words[word::PHASE_TICKS.wrapping_add(phase as usize)];
             out.observe(self.seconds(ticks), &self.engine.attributes);
+        }
+    }
+
+    /// A word of each part of a step that has ever been timed on the device.
+    fn gpu(&self, first: usize, observe: impl Fn(u64, &[KeyValue])) {
+        for part in Part::ALL {
+            let word = |first: usize| self.reading.words[first.wrapping_add(part as usize)];
+            if word(word::GPU_STEPS) > 0 {
+                observe(word(first), &self.with([KeyValue::new("spec_decode.phase", part.name())]));
+            }
         }
     }
 

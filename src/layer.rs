@@ -105,7 +105,7 @@ where
         if !before.ever_entered() {
             slot.start_at(shared.ticks.now());
         }
-        if shared.has_flights() || before.ever_entered() {
+        if shared.has_flights() || shared.has_timed_sources() || before.ever_entered() {
             #[cfg(feature = "otel-trace")]
             let _in_step = shared.tracing_copies().map(|_| InStep::new(id));
             shared.entered(slot, before);

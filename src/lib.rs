@@ -41,11 +41,13 @@ pub mod cuda;
 mod current;
 mod engine;
 mod engines;
+mod gpu_time;
 mod handle;
 mod host_counters;
 #[cfg(feature = "otel")]
 mod instruments;
 mod layer;
+mod marks;
 mod metrics;
 mod open_steps;
 mod outcome;
@@ -74,7 +76,7 @@ pub use builder::{BuildError, Builder, builder};
 pub use handle::{AttachError, Attached, DescribeError, FlushError, FlushFailure, Handle, SourceState, Status};
 pub use host_counters::{HostCounters, HostSource};
 pub use layer::{SpecDecodeLayer, StepFilter, StepLayer};
-pub use metrics::{SpecDecodeMetrics, StepTotals};
+pub use metrics::{GpuTotals, SpecDecodeMetrics, StepTotals, TimedSteps};
 pub use payoff::{BestNumSpecTokens, Estimate, Payoff};
 pub use totals::{EngineTotals, Totals};
 #[cfg(feature = "otel-trace")]

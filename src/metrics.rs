@@ -50,6 +50,58 @@ pub struct SpecDecodeMetrics {
     pub draft_time: Duration,
     /// Time inside the `spec_decode_verify` spans of steps with drafts, summed.
     pub verify_time: Duration,
+    /// Time on the device, of sampled steps, from a source that times them.
+    pub gpu: GpuTotals,
+}
+
+/// What sampled steps and their phases took on the device, in the engine's stream.
+///
+/// In an engine that runs ahead of its device a span's time is that of submitting the work; this is the time of doing
+/// it. Only some of the steps that are sampled are timed, so the means are what compares with the host's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuTotals {
+    /// Whole steps.
+    pub step: TimedSteps,
+    /// Their `spec_decode_draft` spans.
+    pub draft: TimedSteps,
+    /// Their `spec_decode_verify` spans.
+    pub verify: TimedSteps,
+}
+
+/// How many steps were timed, and what they took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimedSteps {
+    /// Steps that were timed.
+    pub steps: u64,
+    /// Their time on the device, summed.
+    pub time: Duration,
+}
+
+impl TimedSteps {
+    /// The mean time; `None` where no step was timed.
+    #[must_use]
+    pub fn mean(&self) -> Option<Duration> {
+        let nanos = self.time.as_nanos().checked_div(self.steps.into())?;
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self { steps: self.steps.saturating_sub(earlier.steps), time: self.time.saturating_sub(earlier.time) }
+    }
+
+    fn merged(&self, other: &Self) -> Self {
+        Self { steps: self.steps.saturating_add(other.steps), time: self.time.saturating_add(other.time) }
+    }
+}
+
+impl GpuTotals {
+    fn with(&self, other: &Self, both: impl Fn(&TimedSteps, &TimedSteps) -> TimedSteps) -> Self {
+        Self {
+            step: both(&self.step, &other.step),
+            draft: both(&self.draft, &other.draft),
+            verify: both(&self.verify, &other.verify),
+        }
+    }
 }
 
 /// Steps of one kind, as of their closes, and what they took and gave.
@@ -167,6 +219,7 @@ impl SpecDecodeMetrics {
             plain_steps: self.plain_steps.since(&earlier.plain_steps),
             draft_time: self.draft_time.saturating_sub(earlier.draft_time),
             verify_time: self.verify_time.saturating_sub(earlier.verify_time),
+            gpu: self.gpu.with(&earlier.gpu, TimedSteps::since),
         }
     }
 
@@ -191,6 +244,7 @@ impl SpecDecodeMetrics {
             plain_steps: self.plain_steps.merged(&other.plain_steps),
             draft_time: self.draft_time.saturating_add(other.draft_time),
             verify_time: self.verify_time.saturating_add(other.verify_time),
+            gpu: self.gpu.with(&other.gpu, TimedSteps::merged),
         }
     }
 }

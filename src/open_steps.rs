@@ -134,6 +134,11 @@ impl Slot {
         }
     }
 
+    /// The id of the step's span.
+    pub(crate) fn id(&self) -> u64 {
+        self.key.load(Ordering::Relaxed)
+    }
+
     /// Makes the slot free for another step.
     #[inline]
     pub(crate) fn free(&self) {
@@ -164,6 +169,11 @@ impl Slot {
     #[inline]
     pub(crate) fn start_at(&self, now: u64) {
         self.started.store(now, Ordering::Relaxed);
+    }
+
+    /// The tick of the first enter.
+    pub(crate) fn started(&self) -> u64 {
+        self.started.load(Ordering::Relaxed)
     }
 
     /// The step was exited, perhaps for the last time.

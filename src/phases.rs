@@ -66,10 +66,14 @@ impl Slot {
         self.left.store(now, Ordering::Relaxed);
     }
 
+    pub(crate) fn phase(&self) -> Phase {
+        let is_draft = self.phase.load(Ordering::Relaxed) == Phase::Draft as u32;
+        if is_draft { Phase::Draft } else { Phase::Verify }
+    }
+
     /// The span has closed: the place of its step, which has not, and what it took.
     pub(crate) fn close(&self) -> (u32, Phase, u64) {
-        let is_draft = self.phase.load(Ordering::Relaxed) == Phase::Draft as u32;
-        let phase = if is_draft { Phase::Draft } else { Phase::Verify };
+        let phase = self.phase();
         let (started, left) = (self.started.load(Ordering::Relaxed), self.left.load(Ordering::Relaxed));
         let ticks = if left == NEVER { 0 } else { left.saturating_sub(started) };
         let step = self.step();

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::anomaly::Anomaly;
+use crate::marks::Part;
 use crate::outcome::{Outcome, Reason};
 use crate::phases::Phase;
 use crate::quantity::Quantity;
@@ -12,7 +13,7 @@ use crate::ticks::NEVER;
 
 /// Where each number of an engine is among its published words.
 pub(crate) mod word {
-    use super::{Anomaly, Outcome, Phase, Quantity, Reason};
+    use super::{Anomaly, Outcome, Part, Phase, Quantity, Reason};
 
     /// Steps closed, those without drafts, then those with; so are the next three.
     pub(crate) const STEPS: usize = 0;
@@ -21,8 +22,11 @@ pub(crate) mod word {
     pub(crate) const TOKENS: usize = SEQUENCES + 2;
     /// What the phases of steps with drafts took, in their order.
     pub(crate) const PHASE_TICKS: usize = TOKENS + 2;
+    /// What the device took for timed steps and their phases, and how many those were: see [`Part`].
+    pub(crate) const GPU_NANOS: usize = PHASE_TICKS + Phase::COUNT;
+    pub(crate) const GPU_STEPS: usize = GPU_NANOS + Part::COUNT;
     /// The totals of the four quantities, in their order.
-    pub(crate) const TOTALS: usize = PHASE_TICKS + Phase::COUNT;
+    pub(crate) const TOTALS: usize = GPU_STEPS + Part::COUNT;
     pub(crate) const DISCARDED: usize = TOTALS + Quantity::COUNT;
     /// Which numbers somebody has given so far: see [`super::gave`].
     pub(crate) const GAVE: usize = DISCARDED + 1;

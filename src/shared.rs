@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) default_engine: AtomicU32,
     /// How many sources are attached or being attached. While there is none, nobody cares when a step is left.
     pub(crate) sources: AtomicU32,
+    /// How many sources time steps. While there is none, no step and no phase is looked at for that.
+    pub(crate) timed_sources: AtomicU32,
     /// How many copies are in flight. While there is none, no step has to look for one when it begins.
     pub(crate) flights: AtomicU32,
     /// How many copies have been started or tried, over all engines: each copy's generation.
@@ -81,11 +83,16 @@ impl Shared {
     }
 
     #[inline]
+    pub(crate) fn has_timed_sources(&self) -> bool {
+        self.timed_sources.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
     pub(crate) fn has_sources(&self) -> bool {
         self.sources.load(Ordering::Relaxed) != 0
     }
 
-    /// A step is entered, while some copy is in flight or not for the first time.
+    /// A step is entered, while some copy is in flight, some source times steps, or not for the first time.
     #[inline(never)]
     pub(crate) fn entered(&self, slot: &Slot, before: Visits) {
         if let Some(engine) = self.engines.get(slot.engine.load(Ordering::Relaxed)) {
@@ -115,6 +122,9 @@ impl Shared {
         if let Some(slot) = self.phases.find(id) {
             slot.entered(self.ticks.now());
             current::set_in_phase(self.address(), slot.step(), true);
+            if self.has_timed_sources() {
+                self.mark_phase(slot.phase(), id, slot.step(), true);
+            }
         }
     }
 
@@ -123,6 +133,9 @@ impl Shared {
         if let Some(slot) = self.phases.find(id) {
             slot.exited(self.ticks.now());
             current::set_in_phase(self.address(), slot.step(), false);
+            if self.has_timed_sources() {
+                self.mark_phase(slot.phase(), id, slot.step(), false);
+            }
         }
     }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+pub use crate::marks::{GpuTimes, Mark, Part};
+
 /// Something that holds an engine's cumulative counters and can be asked for a snapshot of them without waiting.
 ///
 /// The layer calls [`start`](Self::start) and [`poll`](Self::poll) on the engine's thread, inside its decode loop.
@@ -40,6 +42,28 @@ pub trait CounterSource: Send {
     /// copies, and its counters are published step by step.
     fn is_on_host(&self) -> bool {
         false
+    }
+
+    /// Whether [`mark`](Self::mark) is to be called. Asked once, at attach.
+    fn times_steps(&self) -> bool {
+        false
+    }
+
+    /// Marks a point of the engine's stream, to measure what the device takes from one to another. Called around steps
+    /// that are likely to be sampled, never while a snapshot is in flight; it must not wait.
+    ///
+    /// # Errors
+    ///
+    /// Cost the step its time, and nothing else. After [`SourceError::Dead`] no step is timed any more.
+    fn mark(&mut self, mark: Mark) -> Result<(), SourceError> {
+        let _ = mark;
+        Ok(())
+    }
+
+    /// What lies between the marks made before the snapshot that has just landed; asked at most once for each, right
+    /// after the poll. It must not wait.
+    fn gpu_times(&mut self) -> Option<GpuTimes> {
+        None
     }
 
     /// Waits for the snapshot, at most for `timeout`: used at attach, off the decode loop.

@@ -8,7 +8,7 @@ use crate::attributes::EngineAttributes;
 use crate::books::Steps;
 use crate::engine::Engine;
 use crate::handle::PATIENCE;
-use crate::metrics::StepTotals;
+use crate::metrics::{GpuTotals, StepTotals};
 use crate::outcome::{Outcome, Reason};
 use crate::published::{gave, word};
 use crate::quantity::Quantity;
@@ -40,6 +40,8 @@ pub struct EngineTotals {
     pub draft_time: Option<Duration>,
     /// Time inside the verify spans of steps with drafts; `None` where no step had one.
     pub verify_time: Option<Duration>,
+    /// Time on the device, of sampled steps.
+    pub gpu: GpuTotals,
     /// Sequences whose drafts were verified.
     pub drafts: u64,
     /// Tokens submitted to verification.
@@ -102,6 +104,7 @@ impl EngineTotals {
             plain_steps,
             draft_time: phase(gave::DRAFT_TIME, draft),
             verify_time: phase(gave::VERIFY_TIME, verify),
+            gpu: steps.gpu_totals(),
             drafts: total(Quantity::Drafts),
             draft_tokens: total(Quantity::DraftTokens),
             accepted_tokens: total(Quantity::Accepted),

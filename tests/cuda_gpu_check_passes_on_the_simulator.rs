@@ -12,6 +12,8 @@ mod costs;
 mod engine;
 #[path = "../examples/gpu_check/exact.rs"]
 mod exact;
+#[path = "../examples/gpu_check/gpu_time.rs"]
+mod gpu_time;
 #[path = "../examples/gpu_check/saturated.rs"]
 mod saturated;
 mod sim;
@@ -33,6 +35,10 @@ fn every_check_of_it() {
     assert_eq!(captures::elsewhere(amounts).unwrap()["broken"], 0);
     assert_eq!(captures::own(amounts).unwrap()["skipped"], 50);
     saturated::check(amounts).unwrap();
+    sim.set_cost(sim::KERNEL, std::time::Duration::from_micros(3));
+    let gpu_time = gpu_time::check(amounts).unwrap();
+    // One launch drafts, and 4.38 verify on average.
+    assert_eq!(gpu_time["mean_step_us"].as_f64().unwrap().round(), 16.0);
     costs::measure(amounts).unwrap();
     assert_eq!(sim.misuse(), "");
 }

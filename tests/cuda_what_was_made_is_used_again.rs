@@ -116,9 +116,26 @@ fn one_after_the_other() {
     }
     assert_eq!(sim.misuse(), "");
 
+    with_events_that_measure(&sim, &engine);
     what_is_no_block_of_counters(&engine);
     in_a_context_that_is_not_primary(&sim);
     whose_start_failed_half_way(&sim, &engine);
+}
+
+/// They serve a source that measures nothing as well, and are given back with the rest.
+fn with_events_that_measure(sim: &sim::Sim, engine: &Engine) {
+    let before = sim.live_handles();
+    let events = || sim.live("event") - before[1].1;
+    drop(engine.source().with_gpu_time().unwrap());
+    assert_eq!(events(), 2 + 6);
+    let mut source = engine.source();
+    assert!(!source.times_steps());
+    sample(sim, &mut source);
+    assert_eq!((source.gpu_times(), sim.calls(0, "cuEventElapsedTime_v2")), (None, 0));
+    let source = source.with_gpu_time().unwrap();
+    assert_eq!((source.times_steps(), events()), (true, 2 + 6));
+    drop(source);
+    assert_eq!((release_unused(), sim.live_handles(), sim.misuse().as_str()), (0, before, ""));
 }
 
 /// The engine's stream still copies into the snapshot when the source goes, and ours knows nothing of it.

@@ -302,6 +302,7 @@ prop_compose! {
         SpecDecodeMetrics {
             num_spec_tokens: None, drafts, draft_tokens, accepted_tokens, emitted_tokens, accepted_per_position,
             draft_per_position, drafted_steps, plain_steps, draft_time, verify_time,
+            ..SpecDecodeMetrics::default()
         }
     }
 }

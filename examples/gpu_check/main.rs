@@ -11,6 +11,7 @@ mod captures;
 mod costs;
 mod engine;
 mod exact;
+mod gpu_time;
 mod saturated;
 #[path = "../simulator/mod.rs"]
 mod simulator;
@@ -50,12 +51,13 @@ fn main() -> ExitCode {
     report.insert("driver_version".into(), version.into());
     report.insert("device".into(), engine::device_name().unwrap_or_default().into());
 
-    let checks: [(&str, Check); 6] = [
+    let checks: [(&str, Check); 7] = [
         ("exact", exact::check),
         ("whole_while_running_ahead", whole::check),
         ("captures_elsewhere", captures::elsewhere),
         ("capture_of_the_engines_stream", captures::own),
         ("copy_engine_saturated", saturated::check),
+        ("gpu_time", gpu_time::check),
         ("costs", costs::measure),
     ];
     let mut all_well = true;

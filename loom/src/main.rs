@@ -4,6 +4,8 @@
 mod anomaly;
 #[path = "../../src/baton.rs"]
 mod baton;
+#[path = "../../src/marks.rs"]
+mod marks;
 #[path = "../../src/open_steps.rs"]
 mod open_steps;
 #[path = "../../src/outcome.rs"]

@@ -87,6 +87,12 @@ pub extern "C" fn simcuda_pass(stream: usize, operations: u32) {
     CHANGED.notify_all();
 }
 
+/// From here on each operation of this class takes so long on the simulated clock of its stream, whatever it takes here.
+#[unsafe(no_mangle)]
+pub extern "C" fn simcuda_set_cost(class: u32, nanos: u64) {
+    sim().costs.insert(class, nanos);
+}
+
 /// Waits until no stream runs anything or could.
 #[unsafe(no_mangle)]
 pub extern "C" fn simcuda_settle() {

@@ -1,7 +1,6 @@
 //! Events: a point in a stream that can be asked for, waited for, and captured.
 
 use std::ffi::c_uint;
-use std::time::Instant;
 
 use crate::answers::{Answer, CAPTURED_EVENT, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use crate::entry::driver;
@@ -15,7 +14,8 @@ pub(crate) struct Event {
     pub(crate) recorded: Option<Point>,
     /// Recorded in this capture, by this stream, after so many of its operations.
     pub(crate) captured: Option<(usize, usize, usize)>,
-    pub(crate) completed_at: Option<Instant>,
+    /// When the point that was recorded is reached, in nanoseconds of the simulated clock.
+    pub(crate) at: u64,
 }
 
 impl Sim {
@@ -43,16 +43,16 @@ impl Sim {
         Ok(self.events.get(&handle).and_then(|event| event.recorded))
     }
 
+    /// What lies between two events that have come to pass.
     fn milliseconds(&self, start: usize, end: usize) -> Answer<f32> {
         const DISABLE_TIMING: u32 = 2;
         let at = |handle: usize| {
             let event = self.events.get(&handle).ok_or(INVALID_HANDLE)?;
-            if event.flags & DISABLE_TIMING != 0 || event.recorded.is_none() {
-                return Err(INVALID_HANDLE);
-            }
-            event.completed_at.ok_or(NOT_READY)
+            let recorded = event.recorded.filter(|_| event.alive && event.flags & DISABLE_TIMING == 0);
+            if self.is_done(recorded.ok_or(INVALID_HANDLE)?) { Ok(event.at) } else { Err(NOT_READY) }
         };
-        Ok(at(end)?.duration_since(at(start)?).as_secs_f32() * 1e3)
+        let nanos = i128::from(at(end)?) - i128::from(at(start)?);
+        Ok((nanos as f64 / 1e6) as f32)
     }
 }
 
@@ -64,7 +64,7 @@ driver! {
         }
         let context = sim.current()?;
         let handle = sim.handle();
-        let new = Event { context, alive: true, flags, recorded: None, captured: None, completed_at: None };
+        let new = Event { context, alive: true, flags, recorded: None, captured: None, at: 0 };
         sim.events.insert(handle, new);
         // SAFETY: the caller passes a place for the answer, here and below.
         unsafe { *event = handle };

@@ -5,7 +5,8 @@
 //! work, order errors from any function, and ask afterwards which thread called what, and what was misused.
 //!
 //! **What it is evidence of:** the calls that a program makes, their order and their bookkeeping. It replays rules that
-//! were written into it and says nothing about what NVIDIA's driver does, nor about how long anything takes there.
+//! were written into it and says nothing about what NVIDIA's driver does, nor about how long anything takes there: the
+//! times between its events are what a test says that work costs.
 //!
 //! Building it takes a C++ compiler, for the host build of the counting kernels.
 //!

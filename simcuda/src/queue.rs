@@ -1,7 +1,6 @@
 //! Work that is queued on streams, and the thread of each stream that does it.
 
 use std::sync::{Arc, MutexGuard};
-use std::time::Instant;
 
 use crate::answers::{Answer, CAPTURE_INVALIDATED, INVALID_CONTEXT, INVALID_HANDLE};
 use crate::modules::Launch;
@@ -127,24 +126,29 @@ impl Sim {
         }
         // The legacy stream and the blocking ones wait for each other.
         let implicit = self.streams.iter().filter(|(_, other)| {
-            other.context == context
-                && ((kind.legacy && other.kind.blocking) || (kind.blocking && other.kind.legacy))
-                && other.done < other.submitted
+            other.context == context && ((kind.legacy && other.kind.blocking) || (kind.blocking && other.kind.legacy))
         });
-        after.extend(implicit.map(|(other, queue)| (*other, queue.submitted)));
+        // Each operation's time is told when it is submitted, so that it depends on no thread of ours.
+        let mut begins = 0;
+        for (other, queue) in implicit {
+            begins = begins.max(queue.clock);
+            after.extend((queue.done < queue.submitted).then_some((*other, queue.submitted)));
+        }
+        let cost = self.costs.get(&work.class()).copied().unwrap_or(0);
         if let Work::Copy { to, class: class::TO_HOST, .. } = &work {
             let point = (stream, self.streams.get(&stream).map_or(0, |queue| queue.submitted) + 1);
             self.guard(*to, point);
         }
         let queue = self.streams.get_mut(&stream).ok_or(INVALID_HANDLE)?;
         queue.submitted += 1;
-        let point = (stream, queue.submitted);
+        queue.clock = queue.clock.max(begins) + cost;
+        let (point, clock) = ((stream, queue.submitted), queue.clock);
         if let Work::Record { event } = &work
             && let Some(event) = self.events.get_mut(event)
         {
             event.recorded = Some(point);
             event.captured = None;
-            event.completed_at = None;
+            event.at = clock;
         }
         let queue = self.streams.get_mut(&stream).ok_or(INVALID_HANDLE)?;
         queue.queue.push_back(Operation { work, after });
@@ -256,19 +260,13 @@ fn perform(mut sim: MutexGuard<'static, Sim>, stream: usize, work: Work) -> Mute
             unsafe { function(data as *mut std::ffi::c_void) };
             self::sim()
         }
-        Work::Record { event } => {
-            if let Some(event) = sim.events.get_mut(&event) {
-                event.completed_at = Some(Instant::now());
-            }
-            sim
-        }
         Work::Free { start } => {
             if let Some(memory) = sim.memory.get_mut(&start) {
                 memory.alive = false;
             }
             sim
         }
-        Work::Wait => sim,
+        Work::Record { .. } | Work::Wait => sim,
     }
 }
 

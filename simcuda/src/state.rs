@@ -49,6 +49,8 @@ pub(crate) struct Sim {
     pub(crate) holds: HashMap<usize, u32>,
     /// Operations that may pass a hold, per stream.
     pub(crate) passes: HashMap<usize, u32>,
+    /// What an operation of a class takes, in nanoseconds of the simulated clock; nothing where none is set.
+    pub(crate) costs: HashMap<u32, u64>,
     pub(crate) calls: HashMap<(u64, &'static str), u64>,
     pub(crate) log: Option<Vec<(u64, &'static str)>>,
     pub(crate) misuse: Vec<String>,
@@ -90,6 +92,7 @@ impl Sim {
             faults: Vec::new(),
             holds: HashMap::new(),
             passes: HashMap::new(),
+            costs: HashMap::new(),
             calls: HashMap::new(),
             log: None,
             misuse: Vec::new(),

@@ -35,6 +35,8 @@ pub(crate) struct Stream {
     pub(crate) queue: VecDeque<Operation>,
     pub(crate) submitted: u64,
     pub(crate) done: u64,
+    /// When all that was submitted is done, in nanoseconds of the simulated clock.
+    pub(crate) clock: u64,
     pub(crate) running: bool,
     pub(crate) mid_copy: bool,
     pub(crate) capture: Option<usize>,
@@ -52,6 +54,7 @@ impl Stream {
             queue: VecDeque::new(),
             submitted: 0,
             done: 0,
+            clock: 0,
             running: false,
             mid_copy: false,
             capture: None,
@@ -185,8 +188,11 @@ driver! {
         if sim.join_capture(stream, event)? {
             return Ok(());
         }
-        let after = sim.events.get(&event).and_then(|event| event.recorded).into_iter().collect();
-        sim.enqueue(stream, Work::Wait, after)?;
+        let (after, at) = sim.events.get(&event).map_or((None, 0), |event| (event.recorded, event.at));
+        if let Some(stream) = sim.streams.get_mut(&stream).filter(|_| after.is_some()) {
+            stream.clock = stream.clock.max(at);
+        }
+        sim.enqueue(stream, Work::Wait, after.into_iter().collect())?;
         Ok(())
     }
 

@@ -30,6 +30,8 @@ macro_rules! functions {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> Code,)*
             /// CUDA does not survive a fork: in another process than this one no call is made.
             process: u32,
+            /// `cuEventElapsedTime`, where the driver has it under a name that is known: nothing but times needs it.
+            pub(super) elapsed: Option<Elapsed>,
             // Never closed, also where the driver is refused: the pointers above are into it, and a driver that has
             // been initialised is not made to be unloaded.
             _library: ManuallyDrop<Library>,
@@ -45,6 +47,8 @@ macro_rules! functions {
                         *symbol.map_err(|_| CudaError::MissingSymbol(stringify!($name)))?
                     },)*
                     process: std::process::id(),
+                    // SAFETY: the type is the signature that the documentation gives both.
+                    elapsed: ELAPSED.into_iter().find_map(|name| unsafe { library.get(name).ok().map(|symbol| *symbol) }),
                     _library: library,
                 })
             }
@@ -87,6 +91,11 @@ functions! {
         Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut Handle, *mut Handle
     );
 }
+
+type Elapsed = unsafe extern "C" fn(*mut f32, Handle, Handle) -> Code;
+
+/// Newer drivers have it under both names, older ones under the second.
+const ELAPSED: [&[u8]; 2] = [b"cuEventElapsedTime_v2\0", b"cuEventElapsedTime\0"];
 
 /// Older drivers can't load the counting kernels.
 const OLDEST: c_int = 12000;

@@ -8,6 +8,8 @@ use super::CudaError;
 use super::driver::{Address, Code, Handle, NOT_READY, SUCCESS, check};
 use super::guard::Guard;
 use super::raw::{Context, refuse_capturing};
+use super::timing::{Recorded, Timing};
+use crate::marks::{GpuTimes, Mark};
 
 const NON_BLOCKING: u32 = 1;
 /// BLOCKING_SYNC and DISABLE_TIMING: nobody spins on them, and they measure nothing.
@@ -40,6 +42,11 @@ pub(super) struct Kit {
     pinned: *mut i64,
     pub(super) words: usize,
     state: State,
+    /// Made for the first source that asks for them.
+    timing: Option<Timing>,
+    /// The marks made since the last start, and those before it.
+    marked: Recorded,
+    copied: Recorded,
     /// What a copy in flight reads from, held until it has landed.
     pub(super) keep_alive: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -58,6 +65,9 @@ impl Kit {
             pinned: ptr::null_mut(),
             words: words.max(USUAL_WORDS),
             state: State::Idle,
+            timing: None,
+            marked: Recorded::default(),
+            copied: Recorded::default(),
             keep_alive: None,
         };
         match kit.fill() {
@@ -102,6 +112,7 @@ impl Kit {
         words: usize,
         inside: &Guard,
     ) -> Result<(), CudaError> {
+        self.copied = std::mem::take(&mut self.marked);
         let driver = self.context.driver;
         let bytes = words.saturating_mul(size_of::<i64>()).min(self.bytes());
         // SAFETY: the caller vouches for the stream and the block; all else is this kit's own and lives with it. The
@@ -119,6 +130,36 @@ impl Kit {
         }
         self.state = State::InFlight;
         Ok(())
+    }
+
+    /// Makes what it takes to time steps; false where the driver can't.
+    pub(super) fn make_timing(&mut self, inside: &Guard) -> Result<bool, CudaError> {
+        if self.timing.is_none() {
+            self.timing = Timing::make(self.context.driver, inside)?;
+        }
+        Ok(self.timing.is_some())
+    }
+
+    /// Sets a mark behind all work that the engine's stream has been given so far.
+    ///
+    /// # Safety
+    ///
+    /// The stream is a living handle of this kit's context.
+    pub(super) unsafe fn mark(&mut self, mark: Mark, engine: Handle, inside: &Guard) -> Result<(), CudaError> {
+        self.marked.prepare(mark);
+        let Some(timing) = &self.timing else { return Ok(()) };
+        // SAFETY: the caller vouches for the stream, and it is not being captured.
+        unsafe {
+            refuse_capturing(self.context.driver, engine, inside)?;
+            timing.record(mark, engine, inside)?;
+        }
+        self.marked.record(mark);
+        Ok(())
+    }
+
+    /// What the device took between the marks before the copy that has landed.
+    pub(super) fn gpu_times(&self, inside: &Guard) -> Option<GpuTimes> {
+        self.timing.as_ref()?.read(self.copied, inside)
     }
 
     pub(super) fn is_in_flight(&self) -> bool {
@@ -192,8 +233,11 @@ impl Kit {
     }
 
     /// Gives everything back to the driver. Only for a kit that is settled.
-    pub(super) fn destroy(self, _inside: &Guard) {
+    pub(super) fn destroy(self, inside: &Guard) {
         let driver = self.context.driver;
+        if let Some(timing) = self.timing {
+            timing.destroy(inside);
+        }
         // SAFETY: each is this kit's own and not used again. An error leaves nothing to do: the driver is going away,
         // or the handle is gone already.
         unsafe {

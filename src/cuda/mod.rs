@@ -33,6 +33,14 @@
 //! own stream waits for it and copies the block to pinned memory; a second event marks the end. Mode and context are
 //! put back on every path. The engine's stream never waits for ours. A poll is one query between the same brackets.
 //!
+//! # Time on the device
+//!
+//! In an engine that runs ahead of its device, a span's time is that of submitting a step. [`CudaSource::with_gpu_time`]
+//! asks for the device's own time, of some of the steps that are sampled: events around the step and around its
+//! `spec_decode_draft` and `spec_decode_verify` spans, in the engine's stream, at most seven driver calls for each, and
+//! three more for the poll that finds the copy landed. A step that is captured, overlaps with another, or turns out not
+//! to be the one that starts the copy has no time.
+//!
 //! # What stays
 //!
 //! Streams, events and blocks are made when a source is made, kept when it is dropped, and used again by the next one
@@ -60,6 +68,7 @@ mod kit;
 mod pool;
 mod raw;
 mod source;
+mod timing;
 mod words;
 
 pub use counters::{DeviceCounters, Lengths, Mask, Tokens};

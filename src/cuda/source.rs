@@ -10,7 +10,7 @@ use super::driver::{Address, Code, Handle, INVALID_VALUE};
 use super::kit::Kit;
 use super::raw::{Context, PER_THREAD, RawParts, check_block, refuse_capturing};
 use super::{CudaError, Words, pool};
-use crate::source::{Busy, CounterSource, Counters, Dead, Failed, Layout, Snapshot, SourceError};
+use crate::source::{Busy, CounterSource, Counters, Dead, Failed, GpuTimes, Layout, Mark, Snapshot, SourceError};
 
 /// Counters in device memory that an engine updates on a stream of its own.
 ///
@@ -24,6 +24,8 @@ pub struct CudaSource {
     block: Address,
     words: Words,
     landed: Box<[i64]>,
+    times_steps: bool,
+    gpu_times: Option<GpuTimes>,
     /// Always there until the drop takes it.
     kit: Option<Kit>,
 }
@@ -123,7 +125,27 @@ impl CudaSource {
             return Err(error);
         }
         let landed = vec![0; raw.words].into();
-        Ok(Self { context, stream: raw.stream, thread, block: raw.device_ptr, words, landed, kit: Some(kit) })
+        let (stream, block) = (raw.stream, raw.device_ptr);
+        let (times_steps, gpu_times, kit) = (false, None, Some(kit));
+        Ok(Self { context, stream, thread, block, words, landed, times_steps, gpu_times, kit })
+    }
+
+    /// Asks for the time that sampled steps take on the device: see the [module](super). With a driver that can't tell
+    /// it there is none.
+    ///
+    /// # Errors
+    ///
+    /// Where the driver refuses to make the events.
+    pub fn with_gpu_time(mut self) -> Result<Self, CudaError> {
+        if self.context.driver.is_forked() {
+            return Err(CudaError::Forked);
+        }
+        if let Some(kit) = &mut self.kit {
+            let inside = self.context.enter()?;
+            self.times_steps = kit.make_timing(&inside)?;
+            inside.leave()?;
+        }
+        Ok(self)
     }
 
     /// Whether the stream's handle means the engine's stream on this thread.
@@ -169,6 +191,9 @@ impl CounterSource for CudaSource {
         }
         let asked = kit.context.enter().map_err(|error| meaning(&error)).and_then(|inside| {
             let asked = kit.query(&inside).map_err(meaning_of);
+            if asked == Ok(true) {
+                self.gpu_times = kit.gpu_times(&inside);
+            }
             let left = inside.leave().map_err(|error| meaning(&error));
             asked.and_then(|landed| left.map(|()| landed))
         });
@@ -185,6 +210,28 @@ impl CounterSource for CudaSource {
                 Err(error)
             }
         }
+    }
+
+    fn times_steps(&self) -> bool {
+        self.times_steps
+    }
+
+    fn mark(&mut self, mark: Mark) -> Result<(), SourceError> {
+        if !self.is_own_thread() {
+            return Err(SourceError::Busy(Busy::WrongThread));
+        }
+        if self.context.driver.is_forked() {
+            return Err(SourceError::Dead(Dead::NoDriver));
+        }
+        let kit = self.kit.as_mut().ok_or(SourceError::Dead(Dead::NoDriver))?;
+        let inside = self.context.enter().map_err(|error| meaning(&error))?;
+        // SAFETY: whoever made the source vouches for the stream.
+        let marked = unsafe { kit.mark(mark, self.stream, &inside) };
+        marked.and(inside.leave()).map_err(|error| meaning(&error))
+    }
+
+    fn gpu_times(&mut self) -> Option<GpuTimes> {
+        self.gpu_times.take()
     }
 }
 

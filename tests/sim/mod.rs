@@ -106,6 +106,11 @@ impl Sim {
         self.symbol::<extern "C" fn(usize, u32)>("simcuda_pass")(stream, operations)
     }
 
+    /// What each operation of this class takes from here on, on the simulated clock of its stream.
+    pub fn set_cost(&self, class: u32, time: Duration) {
+        self.symbol::<extern "C" fn(u32, u64)>("simcuda_set_cost")(class, time.as_nanos() as u64);
+    }
+
     /// Waits until no stream runs anything or could.
     pub fn settle(&self) {
         self.call("simcuda_settle");
