@@ -4,7 +4,7 @@
 //! list, in the same word, and goes on; the holder can't let go of the baton while something is on the list. So a step
 //! is never forgotten, and a thread's own step is the most that it ever waits for.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// One word: who holds it, what was left for the holder, and whether the source shall be detached.
 #[derive(Debug, Default)]

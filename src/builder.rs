@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use tracing::Subscriber;
@@ -168,6 +168,7 @@ impl<'a> Builder<'a> {
             callsites: Callsites::new(),
             steps: OpenSteps::new(self.open_steps),
             phases: OpenPhases::new(self.open_steps),
+            has_phases: AtomicBool::new(false),
             engines: Engines::new(self.engines, self.positions),
             default_engine: AtomicU32::new(u32::MAX),
             sources: AtomicU32::new(0),

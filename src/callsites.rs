@@ -101,11 +101,10 @@ impl Callsites {
         }
     }
 
-    /// Whether this is the callsite that was registered first, most often the only one.
+    /// Whether this callsite has been registered.
     #[inline]
-    pub(crate) fn is_first(&self, metadata: &Metadata<'_>) -> bool {
-        let first = self.0.first().and_then(OnceBox::get);
-        first.is_some_and(|first| first.metadata == address(metadata))
+    pub(crate) fn knows(&self, metadata: &Metadata<'_>) -> bool {
+        self.find(metadata).is_some()
     }
 
     /// A callsite and its place, for a slot to remember.

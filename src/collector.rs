@@ -190,9 +190,25 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_that_has_landed_waits_an_interval_for_its_steps() {
+        let mut collector = Collector::new(10, 0);
+        collector.prepare(1);
+        collector.started(20);
+        collector.pending(35);
+        assert!(!collector.has_waited(1_000), "it has not landed");
+        collector.landed(40);
+        collector.landed(45);
+        assert_eq!(collector.poll_at(), 0, "the next step looks whether its own have closed");
+        assert!(!collector.has_waited(49));
+        assert!(collector.has_waited(50), "it counts from when it was first seen to have landed");
+    }
+
+    #[test]
     fn a_dead_source_is_never_due() {
         let mut collector = Collector::new(10, 0);
+        assert!(!collector.is_dead());
         collector.died();
+        assert!(collector.is_dead());
         assert_eq!((collector.due(), collector.poll_at()), (NEVER, NEVER));
     }
 }

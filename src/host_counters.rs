@@ -13,8 +13,11 @@ use crate::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
 ///
 /// ```
 /// let mut counters = tracing_spec_decode::HostCounters::new();
-/// assert!(counters.record_draft(5, 3, 4));
+/// let (draft, emitted) = ([17, 4, 9, 4, 2], [17, 4, 9, 1]);
+/// assert!(counters.record_draft(draft.len(), 3, emitted.len()));
 /// assert!(!counters.record_draft(4, 5, 5), "more accepted than drafted");
+/// assert!(!counters.record_draft(usize::MAX, 0, 1), "no such draft");
+/// assert!(!counters.record_draft(4, -1, 0), "a negative number of tokens");
 /// ```
 #[derive(Debug)]
 pub struct HostCounters(Arc<Block>);
@@ -54,12 +57,24 @@ impl HostCounters {
     /// One sequence's draft was verified: tokens drafted, the accepted prefix, and tokens emitted (the target model's
     /// own included). A draft of 0 tokens is none.
     ///
-    /// A draft that contradicts itself (more accepted than drafted, or more emitted than drafted plus one) is an anomaly
-    /// and nothing else, and false is returned: often the target model's own token has been counted as accepted.
-    pub fn record_draft(&mut self, drafted: u32, accepted: u32, emitted: u32) -> bool {
-        if drafted == 0 {
-            return true;
+    /// Any integers will do, such as the lengths of slices. A draft that contradicts itself (more accepted than drafted,
+    /// more emitted than drafted plus one, a number that is negative or too large) is an anomaly and nothing else, and
+    /// false is returned: often the target model's own token has been counted as accepted.
+    pub fn record_draft(
+        &mut self,
+        drafted: impl TryInto<u32>,
+        accepted: impl TryInto<u32>,
+        emitted: impl TryInto<u32>,
+    ) -> bool {
+        let accepted = accepted.try_into().unwrap_or(u32::MAX);
+        let emitted = emitted.try_into().unwrap_or(u32::MAX);
+        match drafted.try_into() {
+            Ok(drafted) => self.count(drafted, accepted, emitted),
+            Err(_) => self.count(0, u32::MAX, emitted),
         }
+    }
+
+    fn count(&mut self, drafted: u32, accepted: u32, emitted: u32) -> bool {
         let block = &*self.0;
         let _open = block.sequence.open();
         if accepted > drafted {
@@ -69,6 +84,9 @@ impl HostCounters {
         if emitted > drafted.saturating_add(1) {
             add(&block.emitted_exceeds_possible, 1);
             return false;
+        }
+        if drafted == 0 {
+            return true;
         }
         add(&block.drafts, 1);
         add(&block.draft_tokens, drafted.into());

@@ -12,6 +12,7 @@ use tracing_subscriber::layer::{Context, Filter, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::callsites::{Callsite, Callsites, FieldCodes};
+use crate::current;
 use crate::open_steps::{Misuses, NewStep, Slot};
 use crate::phases::Phase;
 use crate::shared::{Kind, Shared};
@@ -44,13 +45,16 @@ impl StepFilter {
 impl<S: Subscriber> Filter<S> for StepFilter {
     #[inline]
     fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        self.0.callsites.is_first(metadata) || self.kind_of(metadata).is_some()
+        self.0.callsites.knows(metadata) || self.kind_of(metadata).is_some()
     }
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.kind_of(metadata) {
             Some(Kind::Step) => self.0.callsites.register(metadata, None),
-            Some(Kind::Phase(phase)) => self.0.callsites.register(metadata, Some(phase)),
+            Some(Kind::Phase(phase)) => {
+                self.0.has_phases.store(true, Ordering::Relaxed);
+                self.0.callsites.register(metadata, Some(phase));
+            }
             None => return Interest::never(),
         }
         Interest::sometimes()
@@ -93,7 +97,10 @@ where
 
     fn on_enter(&self, id: &Id, _: Context<'_, S>) {
         let shared = &*self.0;
-        let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return shared.enter_phase(id.into_u64()) };
+        let Some((place, slot)) = shared.steps.find(id.into_u64()) else { return shared.enter_phase(id.into_u64()) };
+        if shared.has_phases.load(Ordering::Relaxed) {
+            current::enter(shared.address(), id.into_u64(), place);
+        }
         let before = slot.enter();
         if !before.ever_entered() {
             slot.start_at(shared.ticks.now());
@@ -107,6 +114,9 @@ where
 
     fn on_exit(&self, id: &Id, _: Context<'_, S>) {
         let shared = &*self.0;
+        if shared.has_phases.load(Ordering::Relaxed) {
+            current::exit(shared.address(), id.into_u64());
+        }
         match shared.steps.find(id.into_u64()) {
             Some((_, slot)) if shared.has_sources() => {
                 #[cfg(feature = "otel-trace")]
@@ -164,11 +174,11 @@ impl StepLayer {
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
         let shared = &*self.0;
-        let place = |parent: &Id| shared.steps.find(parent.into_u64()).map(|(place, _)| place);
+        let place = |parent: u64| shared.steps.find(parent).map(|(place, _)| place);
         let step = match attributes.parent() {
-            Some(parent) => place(parent),
+            Some(parent) => place(parent.into_u64()),
             None if attributes.is_contextual() => {
-                context.current_span().id().and_then(place).or_else(|| place(&context.lookup_current()?.id()))
+                current::step(shared.address()).and_then(place).or_else(|| place_around(shared, context))
             }
             None => None,
         };
@@ -176,6 +186,15 @@ impl StepLayer {
             shared.phases.open(id.into_u64(), phase, step);
         }
     }
+}
+
+/// The place of the step that is the nearest span of ours around.
+#[cold]
+fn place_around<S>(shared: &Shared, context: &Context<'_, S>) -> Option<u32>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    shared.steps.find(context.lookup_current()?.id().into_u64()).map(|(place, _)| place)
 }
 
 /// Most names are a few bytes long: comparing those costs less than the call that compares any.

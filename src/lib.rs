@@ -38,6 +38,7 @@ mod collection;
 mod collector;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod current;
 mod engine;
 mod engines;
 mod handle;
@@ -57,6 +58,7 @@ mod shared;
 pub mod source;
 mod step;
 mod step_span;
+mod sync;
 mod table;
 mod tally;
 mod ticks;

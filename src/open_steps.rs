@@ -1,10 +1,9 @@
 //! The steps that are open, and those that are closed and left to the holder of their engine's baton.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-
 use crate::phases::Phase;
 use crate::quantity::{Amounts, Quantity};
 use crate::step::{Count, Fields};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::table::{CLAIMED, FREE, Keyed, RESERVED, Table};
 
 /// Closed, and left to the holder of the engine's baton.
@@ -103,21 +102,21 @@ impl LeftAt {
 }
 
 impl Slot {
-    const fn vacant() -> Self {
+    fn vacant() -> Self {
         Self {
             key: AtomicU64::new(FREE),
             visits: AtomicU64::new(0),
             engine: AtomicU32::new(0),
             callsite: AtomicU32::new(0),
             present: AtomicU32::new(0),
-            values: [const { AtomicU32::new(0) }; Count::COUNT],
+            values: std::array::from_fn(|_| AtomicU32::new(0)),
             misuses: AtomicU64::new(0),
             left_at: AtomicU64::new(0),
-            taken: [const { AtomicU32::new(0) }; Quantity::COUNT],
+            taken: std::array::from_fn(|_| AtomicU32::new(0)),
             next: AtomicU32::new(0),
             started: AtomicU64::new(0),
             ended: AtomicU64::new(0),
-            phases: [const { AtomicU64::new(0) }; Phase::COUNT],
+            phases: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 

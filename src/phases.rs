@@ -2,9 +2,7 @@
 //!
 //! A phase keeps its step open, so what it took is known, and added to the step, before the step closes.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-
-use crate::shared::Shared;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::table::{FREE, Keyed, Table};
 use crate::ticks::NEVER;
 
@@ -33,7 +31,7 @@ pub(crate) struct Slot {
     /// The last exit.
     left: AtomicU64,
     step: AtomicU32,
-    phase: AtomicU8,
+    phase: AtomicU32,
 }
 
 impl Keyed for Slot {
@@ -49,8 +47,13 @@ impl Slot {
             started: AtomicU64::new(NEVER),
             left: AtomicU64::new(NEVER),
             step: AtomicU32::new(0),
-            phase: AtomicU8::new(0),
+            phase: AtomicU32::new(0),
         }
+    }
+
+    /// The place of its step.
+    pub(crate) fn step(&self) -> u32 {
+        self.step.load(Ordering::Relaxed)
     }
 
     pub(crate) fn entered(&self, now: u64) {
@@ -65,11 +68,11 @@ impl Slot {
 
     /// The span has closed: the place of its step, which has not, and what it took.
     pub(crate) fn close(&self) -> (u32, Phase, u64) {
-        let is_draft = self.phase.load(Ordering::Relaxed) == Phase::Draft as u8;
+        let is_draft = self.phase.load(Ordering::Relaxed) == Phase::Draft as u32;
         let phase = if is_draft { Phase::Draft } else { Phase::Verify };
         let (started, left) = (self.started.load(Ordering::Relaxed), self.left.load(Ordering::Relaxed));
         let ticks = if left == NEVER { 0 } else { left.saturating_sub(started) };
-        let step = self.step.load(Ordering::Relaxed);
+        let step = self.step();
         self.key.store(FREE, Ordering::Release);
         (step, phase, ticks)
     }
@@ -90,39 +93,12 @@ impl OpenPhases {
             slot.started.store(NEVER, Ordering::Relaxed);
             slot.left.store(NEVER, Ordering::Relaxed);
             slot.step.store(step, Ordering::Relaxed);
-            slot.phase.store(phase as u8, Ordering::Relaxed);
+            slot.phase.store(phase as u32, Ordering::Relaxed);
             slot.key.store(id, Ordering::Release);
         }
     }
 
     pub(crate) fn find(&self, id: u64) -> Option<&Slot> {
         self.0.find(id).map(|(_, slot)| slot)
-    }
-}
-
-/// What the callbacks do with a span that is no step.
-impl Shared {
-    #[inline(never)]
-    pub(crate) fn enter_phase(&self, id: u64) {
-        if let Some(slot) = self.phases.find(id) {
-            slot.entered(self.ticks.now());
-        }
-    }
-
-    #[inline(never)]
-    pub(crate) fn exit_phase(&self, id: u64) {
-        if let Some(slot) = self.phases.find(id) {
-            slot.exited(self.ticks.now());
-        }
-    }
-
-    #[inline(never)]
-    pub(crate) fn close_phase(&self, id: u64) {
-        if let Some(slot) = self.phases.find(id) {
-            let (step, phase, ticks) = slot.close();
-            if let Some(step) = self.steps.get(step) {
-                step.add_phase(phase, ticks);
-            }
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! An engine's numbers, written on its thread and read on others', all of one instant.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::anomaly::Anomaly;
@@ -8,6 +7,7 @@ use crate::outcome::{Outcome, Reason};
 use crate::phases::Phase;
 use crate::quantity::Quantity;
 use crate::sequence::{Open, Sequence};
+use crate::sync::{AtomicU64, Ordering};
 use crate::ticks::NEVER;
 
 /// Where each number of an engine is among its published words.
@@ -85,7 +85,7 @@ impl Published {
     pub(crate) fn new(positions: usize) -> Self {
         let published = Self {
             sequence: Sequence::default(),
-            words: [const { AtomicU64::new(0) }; word::COUNT],
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
             accepted_per_position: (0..positions).map(|_| AtomicU64::new(0)).collect(),
             draft_per_position: (0..positions).map(|_| AtomicU64::new(0)).collect(),
         };

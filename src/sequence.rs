@@ -1,6 +1,6 @@
 //! The seqlock: one writer at a time, any number of readers, nobody waits.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence, spin_loop};
 
 /// Odd while the words that it guards change.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Sequence {
                     return true;
                 }
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
         false
     }

@@ -1,10 +1,11 @@
 //! What the layer, its filter, the handles and the instruments share.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[cfg(feature = "otel")]
 use std::time::Duration;
 
 use crate::callsites::Callsites;
+use crate::current;
 use crate::engines::Engines;
 use crate::open_steps::{OpenSteps, Slot, Visits};
 use crate::phases::{OpenPhases, Phase};
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) callsites: Callsites,
     pub(crate) steps: OpenSteps,
     pub(crate) phases: OpenPhases,
+    /// Some callsite of a phase has been registered.
+    pub(crate) has_phases: AtomicBool,
     pub(crate) engines: Engines,
     /// The engine of steps that name none, once it is known; `u32::MAX` before.
     pub(crate) default_engine: AtomicU32,
@@ -52,6 +55,12 @@ pub(crate) enum Kind {
 }
 
 impl Shared {
+    /// What tells this layer from others.
+    #[inline]
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// What a span of this name is, if it is ours.
     pub(crate) fn kind_of(&self, name: &str) -> Option<Kind> {
         let [draft, verify] = &self.phase_names;
@@ -95,6 +104,35 @@ impl Shared {
             && let Some(engine) = self.engines.get(slot.engine.load(Ordering::Relaxed))
         {
             engine.left(slot, now, self);
+        }
+    }
+}
+
+/// What the callbacks do with a span that is no step.
+impl Shared {
+    #[inline(never)]
+    pub(crate) fn enter_phase(&self, id: u64) {
+        if let Some(slot) = self.phases.find(id) {
+            slot.entered(self.ticks.now());
+            current::set_in_phase(self.address(), slot.step(), true);
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn exit_phase(&self, id: u64) {
+        if let Some(slot) = self.phases.find(id) {
+            slot.exited(self.ticks.now());
+            current::set_in_phase(self.address(), slot.step(), false);
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn close_phase(&self, id: u64) {
+        if let Some(slot) = self.phases.find(id) {
+            let (step, phase, ticks) = slot.close();
+            if let Some(step) = self.steps.get(step) {
+                step.add_phase(phase, ticks);
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //! It is used in place of the span's extensions, which would cost a box, a type map and a lock for every span. A slot
 //! is claimed when the span is made, and its key is retired when the span closes, in every case: span ids come back.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// The key of a slot that nobody uses.
 pub(crate) const FREE: u64 = 0;
@@ -79,7 +79,13 @@ impl<S: Keyed> Table<S> {
     pub(crate) fn find(&self, id: u64) -> Option<(u32, &S)> {
         let home = self.home(id);
         let slot = self.slots.get(home)?;
-        if slot.key().load(Ordering::Acquire) == id { Some((home as u32, slot)) } else { self.find_beyond(home, id) }
+        if slot.key().load(Ordering::Acquire) == id {
+            Some((home as u32, slot))
+        } else if self.reach.load(Ordering::Relaxed) == 0 {
+            None
+        } else {
+            self.find_beyond(home, id)
+        }
     }
 
     #[cold]

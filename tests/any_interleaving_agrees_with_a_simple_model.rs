@@ -15,15 +15,15 @@ use tracing_spec_decode::source::{Busy, Failed, SourceError};
 use tracing_spec_decode::{Attached, Handle, builder};
 use tracing_subscriber::layer::SubscriberExt;
 
-const ENGINES: [&str; 2] = ["a", "b"];
-const SLOTS: usize = 4;
+pub(crate) const ENGINES: [&str; 2] = ["a", "b"];
+pub(crate) const SLOTS: usize = 4;
 /// For a flush that may fail: a step may be open, a source stuck.
 const BRIEF: Duration = Duration::from_millis(3);
 /// For a flush that can't but succeed.
 const LONG: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(crate) enum Op {
     /// Makes a step in a slot, if it is free.
     Open {
         slot: usize,
@@ -113,7 +113,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-const FIELDS: [&str; 6] = [
+pub(crate) const FIELDS: [&str; 6] = [
     "num_spec_tokens",
     "num_drafts",
     "num_draft_tokens",
@@ -435,18 +435,23 @@ fn open(engine: usize, k: u8, drafts: u8, ragged: u8, by_source: bool) -> Step {
     step
 }
 
+/// Runs the operations; also for the fuzzer, which chooses them by the code that they reach.
+pub(crate) fn run(attached: [bool; ENGINES.len()], ops: &[Op]) {
+    let mut world = World::new();
+    for engine in (0..ENGINES.len()).filter(|engine| attached[*engine]) {
+        world.run(&Op::Attach { engine });
+    }
+    for op in ops {
+        world.run(op);
+    }
+    world.end();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_interleaving(attached in any::<[bool; ENGINES.len()]>(), ops in prop::collection::vec(op(), 1..120)) {
-        let mut world = World::new();
-        for engine in (0..ENGINES.len()).filter(|engine| attached[*engine]) {
-            world.run(&Op::Attach { engine });
-        }
-        for op in &ops {
-            world.run(op);
-        }
-        world.end();
+        run(attached, &ops);
     }
 }

@@ -117,3 +117,13 @@ fn engines_are_told_apart_by_name_and_other_ranks_are_ignored() {
     let points = exported.collect();
     assert_eq!(points["spec_decode.anomalies{spec_decode.anomaly.type=engine_refused}"], 1.0);
 }
+
+#[test]
+fn a_step_with_nothing_but_discarded_tokens_and_a_refused_value_counts_both() {
+    let (layer, handle) = builder().build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    drop(tracing::info_span!("spec_decode_step", num_discarded_draft_tokens = 5, num_drafts = -1));
+    let totals = &handle.totals().engines[0];
+    assert_eq!((totals.plain_steps.steps, totals.discarded_draft_tokens), (1, Some(5)));
+    assert_eq!(totals.anomalies, [("invalid_value", 1)]);
+}

@@ -7,23 +7,10 @@
 #   tools/supply_chain.sh update-api   writes docs/public-api.txt anew, when a change of it is meant
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/tracing-spec-decode"
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
-export PATH="$cache/tools/bin:$PATH"
+. tools/installed.sh
 listing=docs/public-api.txt
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-
-skipped() { echo "skipped: $*"; }
-
-# tool NAME VERSION: there is one, or it can be built into the cache. Unoptimized: built once, run for seconds.
-tool() {
-  if cargo install --root "$cache/tools" --list 2>/dev/null | grep -q "^$1 v$2:"; then return 0; fi
-  echo "building $1 $2"
-  CARGO_TARGET_DIR="$cache/tools/target" cargo install --quiet --locked --debug --root "$cache/tools" "$1@$2" >&2
-}
-
-toolchain() { rustup run "$1" rustc --version >/dev/null 2>&1; }
 
 deny() {
   tool cargo-deny 0.20.2 || { skipped "no cargo-deny: licences, bans and sources"; return; }
@@ -37,7 +24,8 @@ deny() {
 
 features() {
   tool cargo-hack 0.6.46 || { skipped "no cargo-hack: features each alone and together"; return; }
-  cargo hack clippy --quiet --feature-powerset -- -D warnings
+  cargo hack clippy --quiet --feature-powerset -- -D warnings 2>"$folder/said" || { cat "$folder/said"; return 1; }
+  echo "$(grep -c 'running .cargo clippy' "$folder/said") combinations build without a warning"
 }
 
 # Older compilers have no let chains, so this is the oldest that can be.
@@ -54,8 +42,9 @@ minimal() {
   toolchain nightly || { skipped "no nightly Rust: minimal versions"; return; }
   tool cargo-hack 0.6.46 && tool cargo-minimal-versions 0.1.38 ||
     { skipped "no cargo-minimal-versions: minimal versions"; return; }
-  git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$folder"
-  (cd "$folder" && CARGO_TARGET_DIR="$CARGO_TARGET_DIR/minimal" cargo minimal-versions check --direct --all-features) \
+  mkdir "$folder/tree"
+  git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$folder/tree"
+  (cd "$folder/tree" && CARGO_TARGET_DIR="$CARGO_TARGET_DIR/minimal" cargo minimal-versions check --direct --all-features) \
     >"$folder/said" 2>&1 || { cat "$folder/said"; return 1; }
   echo "builds with the oldest versions that it asks for"
 }
@@ -68,11 +57,12 @@ package() {
     return 1
   fi
   crate=$(ls -t "$CARGO_TARGET_DIR"/package/tracing-spec-decode-*.crate | head -n 1)
-  tar -xzf "$crate" -C "$folder"
+  mkdir "$folder/package"
+  tar -xzf "$crate" -C "$folder/package"
   files=$(tar -tzf "$crate" | wc -l) size=$(stat -c %s "$crate")
   echo "the package: $files files, $((size / 1024)) KiB compressed"
   if [ "$size" -gt $((256 * 1024)) ]; then echo "the package is large"; return 1; fi
-  (cd "$folder/$(basename "$crate" .crate)" && cargo check --quiet --examples --all-features)
+  (cd "$folder/package/$(basename "$crate" .crate)" && cargo check --quiet --examples --all-features)
 }
 
 list_api() {

@@ -8,7 +8,7 @@ mod steps;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let [stack, step, count] = arguments.as_slice() else {
         println!("stacks: {}", stacks::NAMES.join(" "));
         println!("steps: {}", steps::NAMES.join(" "));

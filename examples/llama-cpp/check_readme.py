@@ -41,7 +41,8 @@ def check_rest(difference):
                        cwd=folder, check=True)
         # Only the library is left to build.
         manifest = folder / "Cargo.toml"
-        manifest.write_text(re.sub(r"\[\[(bin|bench)\]\]\n(?:.+\n)*", "", manifest.read_text()))
+        library = re.sub(r"\[\[(bin|bench)\]\]\n(?:.+\n)*", "", manifest.read_text())
+        manifest.write_text(library.replace("[lints.rust]\n", '[lints.rust]\nwarnings = "deny"\n'))
         for path in [manifest, *folder.glob("src/*.rs")]:
             if re.search(r"tracing.spec.decode::|^tracing-spec-decode|step_span", path.read_text(), re.MULTILINE):
                 sys.exit(f"the difference leaves some of the crate in {path.name}")

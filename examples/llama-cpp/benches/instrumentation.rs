@@ -1,4 +1,7 @@
 //! What the layer costs a real engine: the same run with it and without, in turns, and what one step costs by itself.
+//! Beside it, what speculation gains that engine.
+//!
+//! The processor's time of this thread is taken, on which everything happens: other programs matter less to it.
 //!
 //! `LLAMA_MODEL=$(./fetch-model.sh) cargo bench --bench instrumentation -- [RUNS]`
 
@@ -37,6 +40,16 @@ fn main() -> Result<()> {
     let alone = instrumentation_alone()?;
     let share = 100.0 * alone.as_secs_f64() / step.as_secs_f64();
     println!("the instrumentation alone: {alone:?}, {share:.4} % of a step of {step:.1?}");
+
+    for k in [1, 3, 4, 7, 15] {
+        let (mut speculative, mut plain) = (Duration::MAX, Duration::MAX);
+        for _ in 0..3 {
+            speculative = speculative.min(time_of_a_token(&model, &prompt, Drafting::PromptLookup(3), k)?);
+            plain = plain.min(time_of_a_token(&model, &prompt, Drafting::Off, 0)?);
+        }
+        let gain = plain.as_secs_f64() / speculative.as_secs_f64();
+        println!("k = {k}: {speculative:.2?} a token, {plain:.2?} without speculation, {gain:.2} times as fast");
+    }
     Ok(())
 }
 
@@ -48,12 +61,12 @@ struct Times {
 }
 
 /// Two engines decode the same, step by step in turns: one with a subscriber as an application would have it, one with
-/// none. The processor's time of this thread is taken, on which everything happens: other programs matter less to it.
+/// none.
 fn in_turns(model: &Model, prompt: &[Vec<Token>], with_first: bool) -> Result<Times> {
     let (layer, handle) = tracing_spec_decode::builder().build()?;
     let layered = Dispatch::new(tracing_subscriber::registry().with(layer));
-    let mut with = engine(model, prompt)?;
-    let mut without = engine(model, prompt)?;
+    let mut with = engine(model, prompt, Drafting::PromptLookup(3), 4)?;
+    let mut without = engine(model, prompt, Drafting::PromptLookup(3), 4)?;
     let _attached = handle.attach("0", with.counters.source())?;
     with.prefill()?;
     without.prefill()?;
@@ -72,11 +85,21 @@ fn in_turns(model: &Model, prompt: &[Vec<Token>], with_first: bool) -> Result<Ti
     Ok(times)
 }
 
-fn engine<'m>(model: &'m Model, prompt: &[Vec<Token>]) -> Result<Engine<'m>> {
+fn time_of_a_token<'m>(model: &'m Model, prompt: &[Vec<Token>], drafting: Drafting<'m>, k: usize) -> Result<Duration> {
+    let mut engine = engine(model, prompt, drafting, k)?;
+    engine.prefill()?;
+    let mut time = Duration::ZERO;
+    while !engine.is_done() {
+        time += timed(&mut engine)?;
+    }
+    Ok(time / u32::try_from(engine.counts().tokens)?)
+}
+
+fn engine<'m>(model: &'m Model, prompt: &[Vec<Token>], drafting: Drafting<'m>, k: usize) -> Result<Engine<'m>> {
     let settings = Settings {
         name: "0",
-        drafting: Drafting::PromptLookup(3),
-        lookahead: Lookahead::fixed(4),
+        drafting,
+        lookahead: Lookahead::fixed(k),
         method: Method::Greedy,
         max_tokens: 96,
         seed: 0,

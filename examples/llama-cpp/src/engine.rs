@@ -123,12 +123,12 @@ impl<'m> Engine<'m> {
         let _inside = span.enter();
 
         let start = Instant::now();
-        let drafts = info_span!("draft").in_scope(|| self.draft(k))?;
+        let drafts = info_span!("spec_decode_draft").in_scope(|| self.draft(k))?;
         let drafted = Instant::now();
         span.record("num_drafts", drafts.iter().filter(|draft| !draft.tokens.is_empty()).count());
         span.record("num_draft_tokens", drafts.iter().map(|draft| draft.tokens.len()).sum::<usize>());
 
-        let verdicts = info_span!("verify").in_scope(|| self.verify(&drafts))?;
+        let verdicts = info_span!("spec_decode_verify").in_scope(|| self.verify(&drafts))?;
         let before = self.counts.clone();
         self.counts.begin_step(k);
         self.settle(&drafts, &verdicts)?;
@@ -178,7 +178,7 @@ impl<'m> Engine<'m> {
             sequence.extend(emitted, |token| self.model.is_end(token));
             self.target.keep(*number, sequence.all_but_last().len())?;
             self.counts.add(drafted, *accepted, emitted.len());
-            self.counters.record_draft(drafted as u32, *accepted as u32, emitted.len() as u32);
+            self.counters.record_draft(drafted, *accepted, emitted.len());
             all_drafted += drafted;
             all_accepted += accepted;
         }

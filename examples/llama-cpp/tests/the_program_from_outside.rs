@@ -94,17 +94,18 @@ impl Received {
             let Some(Data::Sum(sum)) = metric.data else { continue };
             for point in sum.data_points {
                 let Some(Number::AsInt(count)) = point.value else { continue };
-                let engine = point.attributes.iter().find(|pair| pair.key == "spec_decode.engine");
-                let engine = format!("{:?}", engine.and_then(|pair| pair.value.clone()));
-                self.counters.insert((metric.name.clone(), engine), count);
+                let value = |key: &str| point.attributes.iter().find(|pair| pair.key == key).map(|pair| &pair.value);
+                let series = format!("{:?} {:?}", value("spec_decode.engine"), value("spec_decode.drafted"));
+                self.counters.insert((metric.name.clone(), series), count);
             }
         }
     }
 
+    /// With drafts and without, where a counter tells them apart.
     fn counter(&self, name: &str, engine: &str) -> Option<i64> {
         let points = self.counters.iter();
-        let mut points = points.filter(|((of, by), _)| of == name && by.contains(&format!("\"{engine}\"")));
-        points.next().map(|(_, count)| *count)
+        let points = points.filter(|((of, by), _)| of == name && by.contains(&format!("\"{engine}\"")));
+        points.map(|(_, count)| *count).reduce(|one, other| one + other)
     }
 
     /// The name of a span's parent.
@@ -135,8 +136,8 @@ fn an_otlp_endpoint_gets_the_counts_and_the_spans() {
         (("request", None), 2),
         (("prefill", Some("request")), 2),
         (("spec_decode_step", Some("request")), steps),
-        (("draft", Some("spec_decode_step")), steps),
-        (("verify", Some("spec_decode_step")), steps),
+        (("spec_decode_draft", Some("spec_decode_step")), steps),
+        (("spec_decode_verify", Some("spec_decode_step")), steps),
     ];
     assert_eq!(spans, expected.into());
 }
