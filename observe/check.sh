@@ -9,7 +9,7 @@ binaries=$(observe/programs/build.sh | tail -n 1)
 PATH="$binaries:$PATH"
 if ! command -v promtool >/dev/null; then
   echo "no Prometheus was built: installing the distribution's, which can only scrape" >&2
-  apt-get install -y -qq --no-install-recommends prometheus >/dev/null || true
+  timeout 300 apt-get install -y -qq --no-install-recommends prometheus >/dev/null </dev/null || true
 fi
 
 examples=$(observe/programs/examples.sh) || exit 1
@@ -27,6 +27,7 @@ if command -v promtool >/dev/null; then
 else
   echo "skip  promtool: not to be had here"
 fi
+python3 observe/check/links.py || status=1
 observe/check/schema.sh || status=1
 
 python3 observe/check/chain.py "$binaries" "$examples/quickstart" "$examples/replica" || status=1

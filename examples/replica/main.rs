@@ -26,6 +26,7 @@ Usage: replica [OPTIONS]
   --seed N         what is drawn                                             [0]
   --accept P       how likely a token is accepted after an accepted one   [0.7]
   --model NAME     spec_decode.model                                         [toy-8b]
+  --revision NAME  of the draft model, in spec_decode.info                   [r1]
   --interval S     between two copies of the counters                        [0.5]
   --latency MS     how long a copy takes                                     [1]
   --say MS         from line to line                                         [1000]
@@ -45,6 +46,7 @@ struct Options {
     seed: u64,
     accept: f64,
     model: String,
+    revision: String,
     interval: f64,
     latency: Duration,
     say: Duration,
@@ -72,6 +74,7 @@ fn parse() -> Result<Option<Options>, Error> {
         seed: 0,
         accept: 0.7,
         model: "toy-8b".to_owned(),
+        revision: "r1".to_owned(),
         interval: 0.5,
         latency: Duration::from_millis(1),
         say: Duration::from_secs(1),
@@ -87,6 +90,7 @@ fn parse() -> Result<Option<Options>, Error> {
             Long("seed") => options.seed = parser.value()?.parse()?,
             Long("accept") => options.accept = parser.value()?.parse()?,
             Long("model") => options.model = parser.value()?.string()?,
+            Long("revision") => options.revision = parser.value()?.string()?,
             Long("interval") => options.interval = parser.value()?.parse()?,
             Long("latency") => options.latency = Duration::from_millis(parser.value()?.parse()?),
             Long("say") => options.say = Duration::from_millis(parser.value()?.parse()?),
@@ -108,7 +112,12 @@ fn run(options: &Options) -> Result<(), Error> {
     // A step of this engine takes `pace`; three of them are far enough to look ahead.
     let filter = (!options.trace_all).then(|| handle.collecting_steps(options.pace * 3));
     telemetry.install(layer, filter)?;
-    handle.describe("0", EngineAttributes::new().with_model(&options.model).with_method("draft_model"))?;
+    let described = EngineAttributes::new()
+        .with_model(&options.model)
+        .with_method("draft_model")
+        .with_draft_model_revision(&options.revision)
+        .with_num_spec_tokens(NUM_SPEC_TOKENS as u32);
+    handle.describe("0", described)?;
 
     let device = Device::new(NUM_SPEC_TOKENS as usize);
     let attached = handle.attach("0", device.source(options.latency))?;

@@ -6,6 +6,7 @@ import sys
 
 import panels
 import rules
+import sweep
 import traces
 from ledger import Ledger
 from stack import Collector, Stack, free_port, get, run_json, wait_for
@@ -24,6 +25,14 @@ METRICS = {
     "spec_decode_system_efficiency(_ratio)?": ("gauge", "1", "Emitted / (draft tokens + drafts)"),
     "spec_decode_mean_acceptance_length": ("gauge", "{token}", "1 + accepted / drafts"),
     "spec_decode_num_spec_tokens": ("gauge", "{token}", "Draft tokens per sequence"),
+    "spec_decode_step_time_seconds_total": ("counter", "s", "Time from a step's first enter"),
+    "spec_decode_draft_time_seconds_total": ("counter", "s", "Time inside the draft spans"),
+    "spec_decode_verify_time_seconds_total": ("counter", "s", "Time inside the verify spans"),
+    "spec_decode_sequences_total": ("counter", "{sequence}", "Sequences of the steps' batches"),
+    "spec_decode_tokens_total": ("counter", "{token}", "Tokens emitted for all sequences"),
+    "spec_decode_speedup(_ratio)?": ("gauge", "1", "Measured speed-up over steps without drafts"),
+    "spec_decode_best_num_spec_tokens": ("gauge", "{token}", "The k with the largest expected speed-up"),
+    "spec_decode_info": ("gauge", "", "1, with what the engine has been described as"),
     "spec_decode_collections_total": ("counter", "{collection}", "Copies of device counters"),
     "spec_decode_collection_time_seconds_total": ("counter", "s", "Time from the start of a copy"),
     "spec_decode_collection_age_seconds": ("gauge", "s", "Age of the copy in flight"),
@@ -82,11 +91,17 @@ def chain(ledger, stack, quickstart, replica):
             collector.exporting("grpc", "replica", "one"),
         )[0],
         run_json(
-            [replica, "--seconds", "12", "--accept", "0.4", "--misreport", "500", "--latency", "300", "--trace-all"],
+            [replica, "--seconds", "12", "--accept", "0.4", "--misreport", "500", "--latency", "300", "--trace-all"]
+            + ["--revision", "r2"],
             collector.exporting("http/protobuf", "replica", "one"),
         )[0],
     ]
     equal_counts(ledger, {"pushed": pushed, "scraped": scraped}, "replica", lives[-1])
+
+    ledger.section("the quickstart's sweep over k")
+    own = sweep.run(quickstart, collector.exporting("grpc", sweep.SERVICE))
+    for way, prometheus in {"pushed": pushed, "scraped": scraped}.items():
+        sweep.numbers(ledger, prometheus, way, own)
     if jaeger:
         ledger.section("Jaeger")
         traces.check(ledger, jaeger, "replica", len(lives))
@@ -94,12 +109,13 @@ def chain(ledger, stack, quickstart, replica):
         ledger.skip("Jaeger", "it could not be built here")
 
     ledger.section("straight to Prometheus: types and units")
-    units(ledger, stack, replica)
+    units(ledger, stack, quickstart, replica)
     for way, prometheus in {"pushed": pushed, "scraped": scraped}.items():
         ledger.section(f"Prometheus, {way}: names, types, help")
         metrics(ledger, prometheus, way)
         ledger.section(f"Prometheus, {way}: rules")
         rules.check(ledger, prometheus, way, lives)
+        sweep.payoff(ledger, prometheus, way)
         ledger.section(f"Prometheus, {way}: every query of the dashboard")
         panels.check(ledger, prometheus, way)
 
@@ -154,16 +170,17 @@ def only_name(ledger, prometheus, way, pattern):
     return names[0] if ledger.check(f"{way}: {pattern} is there, once", len(names) == 1, names) else None
 
 
-def units(ledger, stack, replica):
+def units(ledger, stack, quickstart, replica):
     """Straight from an engine to a Prometheus that keeps types and units, as labels."""
     prometheus = stack.prometheus("prometheus.yaml", {}, "typed", ["--enable-feature=type-and-unit-labels"])
     environment = {
-        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{prometheus.url}/api/v1/otlp/v1/metrics",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"{prometheus.url}/api/v1/otlp",
         "OTEL_TRACES_SAMPLER": "always_off",
         "OTEL_METRIC_EXPORT_INTERVAL": "500",
         "OTEL_SERVICE_NAME": "typed",
     }
     run_json([replica, "--seconds", "4", "--latency", "300", "--misreport", "100"], environment)
+    run_json([quickstart, "--json", "--sweep", "2", "--steps", "200"], environment)
     for pattern, (kind, unit, _) in METRICS.items():
         # Seconds are spelt out; 1, and what is in braces, is no unit to Prometheus.
         expected = (kind, "seconds" if unit == "s" else "")

@@ -10,7 +10,7 @@ status=0
 
 # Pinned: without a version pip takes one of an older schema, whose number sorts first.
 if [ ! -x "$cache/venv/bin/python" ] || ! "$cache/venv/bin/python" -c 'import grafana_foundation_sdk' 2>/dev/null; then
-  python3 -m venv "$cache/venv" && "$cache/venv/bin/pip" install -q grafana-foundation-sdk==0.0.21
+  python3 -m venv "$cache/venv" && timeout 300 "$cache/venv/bin/pip" install -q grafana-foundation-sdk==0.0.21
 fi >"$cache/pip.log" 2>&1
 if "$cache/venv/bin/python" -c 'import grafana_foundation_sdk' 2>/dev/null; then
   "$cache/venv/bin/python" "$here/round_trip.py" "$dashboard" || status=1
@@ -19,14 +19,17 @@ else
 fi
 
 if [ ! -d "$cache/npm/node_modules/@grafana/schema" ] && command -v npm >/dev/null; then
-  mkdir -p "$cache/npm" && npm --prefix "$cache/npm" install --silent @grafana/schema@13.2.3 typescript@5
+  mkdir -p "$cache/npm" && timeout 300 npm --prefix "$cache/npm" install --silent @grafana/schema@13.2.3 typescript@5
 fi >"$cache/npm.log" 2>&1
 if [ -d "$cache/npm/node_modules/@grafana/schema" ]; then
   {
-    echo 'import type { Dashboard } from "@grafana/schema";'
+    echo 'import type { AnnotationQuery, Dashboard } from "@grafana/schema";'
+    # What Prometheus adds to an annotation is in its plugin, not in the schema.
+    echo 'type Mark = AnnotationQuery & { expr: string; step: string; titleFormat: string; textFormat: string };'
+    echo 'type Whole = Omit<Dashboard, "annotations"> & { annotations: { list: Mark[] } };'
     # JSON has the values of enums, not their names.
     echo 'type Plain<T> = T extends string ? `${T}` : T extends object ? { [K in keyof T]: Plain<T[K]> } : T;'
-    echo 'export const dashboard: Plain<Dashboard> ='
+    echo 'export const dashboard: Plain<Whole> ='
     cat "$dashboard"
   } >"$cache/npm/dashboard.ts"
   if found=$(cd "$cache/npm" && npx tsc --noEmit --strict --skipLibCheck --moduleResolution bundler --module esnext \
