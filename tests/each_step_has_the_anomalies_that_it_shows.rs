@@ -65,6 +65,7 @@ fn a_step_that_contradicts_itself_counts_nothing() {
         ([Some(4), Some(2), Some(8), Some(9), NONE], &["accepted_exceeds_draft"]),
         ([NONE, NONE, Some(8), Some(9), NONE], &["drafts_unknown", "accepted_exceeds_draft"]),
         ([Some(4), Some(2), Some(8), Some(8), Some(11)], &["emitted_exceeds_possible"]),
+        ([Some(4), Some(2), Some(8), Some(9), Some(11)], &["accepted_exceeds_draft", "emitted_exceeds_possible"]),
     ] {
         assert_eq!(step(fields), (anomalies.to_vec(), [0; 4]), "{fields:?}");
     }
