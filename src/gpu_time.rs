@@ -1,7 +1,8 @@
 //! A step's time on the device: marks in the engine's stream around a step that will be sampled, and around its phases.
 //!
-//! A step is timed if it begins when a copy is due, and its own end is what starts that copy. Whatever could make the
-//! time another one drops it: no time is better than a wrong one.
+//! A step is timed if it begins when a copy is due, with no other under way, and its own end is what starts that copy.
+//! One that begins later, in between, shows: at its end, since that tries to start the copy, or by being under way when
+//! the copy starts. Whatever could make the time another one drops it: no time is better than a wrong one.
 
 use std::sync::atomic::Ordering;
 
@@ -57,10 +58,6 @@ impl Engine {
     /// A step begins, while some source times steps: is it the one to be timed?
     #[inline(never)]
     pub(crate) fn begin_timing(&self, slot: &Slot, shared: &Shared) {
-        if self.hot.timed.load(Ordering::Relaxed) != 0 {
-            // From here on not all that the stream is given belongs to the step that is being timed.
-            self.hot.timed.store(0, Ordering::SeqCst);
-        }
         let due = self.hot.due.load(Ordering::Relaxed);
         if slot.started() >= due
             && let Some(holding) = self.try_hold(shared)
@@ -97,6 +94,7 @@ impl Holding<'_> {
     fn begin_timing(&self, slot: &Slot) {
         let Some(mut books) = self.engine.books() else { return };
         let Some(attachment) = books.attachment.as_mut().filter(|attachment| attachment.times_steps) else { return };
+        // Asked once more with the baton: a mark made behind a copy in flight would move what belongs to that.
         let is_due = slot.started() >= attachment.collector.due();
         if !is_due || self.is_another_under_way(slot) {
             return;
@@ -124,7 +122,43 @@ impl Shared {
 mod tests {
     use std::time::Duration;
 
+    use tracing_subscriber::layer::SubscriberExt;
+
     use super::*;
+    use crate::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
+
+    struct Source;
+
+    impl CounterSource for Source {
+        fn layout(&self) -> Layout {
+            Layout::accepted()
+        }
+
+        fn start(&mut self) -> Result<(), SourceError> {
+            Ok(())
+        }
+
+        fn poll(&mut self, _: &mut Counters) -> Result<Snapshot, SourceError> {
+            Ok(Snapshot::Landed)
+        }
+
+        fn times_steps(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn steps_are_looked_at_while_a_source_times_them_and_no_longer() {
+        let (layer, handle) = crate::builder().build().unwrap();
+        let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+        for _ in 0..2 {
+            let attached = [handle.attach("0", Source).unwrap(), handle.attach("1", Source).unwrap()];
+            assert!(handle.attach("0", Source).is_err());
+            assert!(handle.shared.has_timed_sources());
+            drop(attached);
+            assert!(!handle.shared.has_timed_sources());
+        }
+    }
 
     const TIMES: GpuTimes = GpuTimes {
         step: Duration::from_millis(9),

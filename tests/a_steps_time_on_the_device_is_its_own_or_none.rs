@@ -3,10 +3,12 @@
 
 mod support;
 
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use support::Exported;
+use support::{Exported, Watchdog};
 use tracing::info_span;
 use tracing_spec_decode::source::{
     Busy, CounterSource, Counters, Dead, GpuTimes, Layout, Mark, Part, Snapshot, SourceError,
@@ -21,6 +23,8 @@ struct State {
     marks: Vec<(Mark, Duration)>,
     asked: usize,
     pending: usize,
+    /// What happens elsewhere while this mark is made.
+    meanwhile: Option<(Mark, Box<dyn FnOnce() + Send>)>,
     refuses_marks: Option<SourceError>,
     refuses_starts: Option<SourceError>,
     panics: bool,
@@ -66,11 +70,14 @@ impl CounterSource for Device {
     }
 
     fn mark(&mut self, mark: Mark) -> Result<(), SourceError> {
-        let (refuses, panics) = self.with(|state| {
+        let (refuses, panics, meanwhile) = self.with(|state| {
             let now = state.now;
             state.marks.push((mark, now));
-            (state.refuses_marks, state.panics)
+            (state.refuses_marks, state.panics, state.meanwhile.take_if(|(at, _)| *at == mark))
         });
+        if let Some((_, happens)) = meanwhile {
+            happens();
+        }
         assert!(!panics, "a mark that panics");
         refuses.map_or(Ok(()), Err)
     }
@@ -91,6 +98,7 @@ struct Engine {
     mock: Arc<quanta::Mock>,
     device: Device,
     attached: Option<Attached>,
+    _watchdog: Watchdog,
     _default: tracing::subscriber::DefaultGuard,
 }
 
@@ -104,7 +112,8 @@ impl Engine {
         let device = Device::default();
         let attached = Some(handle.attach("0", device.clone()).unwrap());
         mock.increment(Duration::from_secs(6));
-        Self { exported, handle, mock, device, attached, _default: default }
+        let watchdog = Watchdog::of(Duration::from_secs(60));
+        Self { exported, handle, mock, device, attached, _watchdog: watchdog, _default: default }
     }
 
     fn phase(&self, name: &'static str, millis: u64) {
@@ -227,6 +236,49 @@ fn a_copy_that_another_step_starts_has_no_time() {
     engine.recovers_without_a_time();
 }
 
+/// A step on another thread, under this thread's layer, that stays inside until the sender is dropped.
+fn elsewhere() -> (impl FnOnce() -> JoinHandle<()> + Send, Sender<()>) {
+    let dispatch = tracing::dispatcher::get_default(Clone::clone);
+    let (end, until) = channel::<()>();
+    let run = move || {
+        let (is_inside, inside) = channel();
+        let thread = std::thread::spawn(move || {
+            let run = || {
+                is_inside.send(()).unwrap();
+                let _ = until.recv();
+            };
+            tracing::dispatcher::with_default(&dispatch, || step().in_scope(run));
+        });
+        inside.recv().unwrap();
+        thread
+    };
+    (run, end)
+}
+
+#[test]
+fn a_step_that_comes_and_goes_on_another_thread_meanwhile_leaves_no_time() {
+    let engine = Engine::due();
+    let (run, end) = elsewhere();
+    drop(end);
+    let run = Box::new(|| run().join().unwrap());
+    engine.device.with(|state| state.meanwhile = Some((Mark::Begin(Part::Draft), run)));
+    engine.whole_step();
+    engine.recovers_without_a_time();
+}
+
+#[test]
+fn a_step_that_begins_on_another_thread_while_the_copy_starts_leaves_no_time() {
+    let engine = Engine::due();
+    let (run, end) = elsewhere();
+    let (started, thread) = channel();
+    let run = Box::new(move || started.send(run()).unwrap());
+    engine.device.with(|state| state.meanwhile = Some((Mark::End(Part::Step), run)));
+    engine.whole_step();
+    drop(end);
+    thread.recv().unwrap().join().unwrap();
+    engine.recovers_without_a_time();
+}
+
 #[test]
 fn a_step_that_begins_inside_another_is_not_timed() {
     let engine = Engine::due();
@@ -250,6 +302,10 @@ fn a_copy_that_a_flush_or_an_idle_poll_starts_has_no_time() {
     engine.handle.poll("0");
     drop(in_step);
     engine.publish();
+    assert_eq!(engine.device.marks(), [Mark::Begin(Part::Step)]);
+    engine.handle.poll("0");
+    engine.publish();
+    assert_eq!(engine.device.marks(), [], "no step, no mark");
     let in_step = step().entered();
     engine.handle.flush(Duration::from_secs(1)).unwrap();
     engine.mock.increment(Duration::from_secs(6));
