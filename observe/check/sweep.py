@@ -19,6 +19,19 @@ def total(name, labels=""):
     return f'sum(spec_decode_{name}_total{{job="{SERVICE}",{labels}}})'
 
 
+def expected(count, plain_step):
+    """What follows for each k up to 8 from the counts of the engine with the largest."""
+    drafted = count(STEPS, DRAFTED)
+    step, draft = count(STEP_TIME, DRAFTED) / drafted, count("draft_time_seconds") / drafted
+    in_use = count("draft_tokens") / count("drafts")
+    tokens, speedups = 1, {0: 1}
+    for k in range(1, 9):
+        at = f'spec_decode_position="{k - 1}"'
+        tokens += count("accepted_tokens_per_position", at) / count("draft_tokens_per_position", at)
+        speedups[k] = tokens * plain_step / (step - draft + draft / in_use * k)
+    return speedups
+
+
 def numbers(ledger, prometheus, way, own):
     """What the program printed, to the last token; what is divided, to the last digit but three."""
     steps = own["sweep"][0]["plain_steps"] + sum(run["drafted_steps"] for run in own["sweep"])
@@ -45,6 +58,15 @@ def numbers(ledger, prometheus, way, own):
                 f" / ({total(STEP_TIME, kind)} / {total(STEPS, kind)})"
             )
             ledger.equal(f"{way}: speed-up of {run['engine']}", measured, run["measured_speedup"], rel_tol=1e-12)
+
+    def count(name, labels=""):
+        return prometheus.value(total(name, f"{LARGEST},{labels}"))
+
+    by_k = expected(count, prometheus.value(baseline))
+    for run in own["sweep"]:
+        found = by_k[run["num_spec_tokens"]]
+        what = f"{way}: expected speed-up of {run['engine']}, from the counts of the largest"
+        ledger.equal(what, found, run["expected_speedup"], rel_tol=1e-12)
     points(ledger, prometheus, way, own["exported"])
 
 
@@ -54,11 +76,12 @@ def points(ledger, prometheus, way, exported):
     def plain(name):
         return name.replace(".", "_")
 
-    expected = {}
+    by_name = {}
     for point in exported:
         labels = frozenset((plain(name), value) for name, value in point["attributes"].items())
-        expected.setdefault(point["name"], {})[labels] = point["value"]
-    for name, own in sorted(expected.items()):
+        by_name.setdefault(point["name"], {})[labels] = point["value"]
+    ledger.check(f"{way}: what was exported", len(by_name) > 15, f"{len(exported)} points of {len(by_name)} metrics")
+    for name, own in sorted(by_name.items()):
         selector = f'{{__name__=~"{plain(name)}(_seconds)?(_total|_ratio)?",job="{SERVICE}"}}'
         found = {}
         for series in prometheus.ask(f"last_over_time({selector}[5m])"):
@@ -71,26 +94,18 @@ def points(ledger, prometheus, way, exported):
 def payoff(ledger, prometheus, way):
     """The rules, on live data: the speed-up and what is expected by k, from the increases of the counters."""
 
-    def added(name, labels):
+    def added(name, labels=""):
         return sum(prometheus.increases(f'spec_decode_{name}_total{{job="{SERVICE}",{LARGEST},{labels}}}'))
 
     def recorded(name, labels=""):
         return prometheus.value(f'engine:spec_decode_{name}:ratio_rate5m{{job="{SERVICE}",{LARGEST},{labels}}}')
 
-    drafts, drafted = added("drafts", ""), added(STEPS, DRAFTED)
-    plain = added(STEP_TIME, PLAIN) / added(STEPS, PLAIN)
-    step, draft = added(STEP_TIME, DRAFTED) / drafted, added("draft_time_seconds", "") / drafted
-    in_use = added("draft_tokens", "") / drafts
-    measured = added("emitted_tokens", "") / drafts * plain / step
+    plain_step = added(STEP_TIME, PLAIN) / added(STEPS, PLAIN)
+    step = added(STEP_TIME, DRAFTED) / added(STEPS, DRAFTED)
+    measured = added("emitted_tokens") / added("drafts") * plain_step / step
     ledger.equal(f"{way}: speed-up of k=8, from the counters", recorded("speedup"), measured, rel_tol=NEAR)
-
-    tokens = 1
-    for position in range(8):
-        at = f'spec_decode_position="{position}"'
-        tokens += added("accepted_tokens_per_position", at) / added("draft_tokens_per_position", at)
-        k = position + 1
-        expected = tokens * plain / (step - draft + draft / in_use * k)
+    for k, speedup in expected(added, plain_step).items():
         found = recorded("expected_speedup", f'spec_decode_num_spec_tokens="{k}"')
-        ledger.equal(f"{way}: expected speed-up at {k}, from the counters of k=8", found, expected, rel_tol=NEAR)
+        ledger.equal(f"{way}: expected speed-up at {k}, from the counters of k=8", found, speedup, rel_tol=NEAR)
     beyond = recorded("expected_speedup", 'spec_decode_num_spec_tokens="9"')
     ledger.equal(f"{way}: nothing is expected of positions that were not drafted", beyond, None)
