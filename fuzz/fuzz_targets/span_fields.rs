@@ -128,7 +128,8 @@ impl Model {
         }
         self.drafted += 1;
         let drafts = drafts.or_else(|| (tokens? % k? == 0).then(|| tokens.unwrap() / k.unwrap()));
-        let tokens = tokens.or_else(|| Some(fields[1]? * k?));
+        // A product that is too wide for a field is unknown, as it is in a field.
+        let tokens = tokens.or_else(|| Some(fields[1]? * k?).filter(|&tokens| tokens <= u32::MAX.into()));
         let (Some(drafts), Some(tokens), Some(accepted)) = (drafts, tokens, accepted) else { return };
         let contradictory = tokens < drafts
             || k.is_some_and(|k| tokens > drafts * k)
