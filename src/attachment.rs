@@ -1,13 +1,14 @@
 //! An engine's source while it is attached: its collector, its last sample, and what waits for the next.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use crate::collector::Collector;
 use crate::gpu_time::PhasesInStep;
 use crate::marks::{GpuTimes, Mark};
 use crate::published::gave;
 use crate::quantity::{Amounts, Quantities, Quantity};
-use crate::source::{CounterSource, Counters, Dead, Layout, Snapshot, SourceError};
+use crate::source::{CounterSource, Counters, Dead, Failed, Layout, Snapshot, SourceError};
 use crate::tally::Tally;
 
 /// A source that is attached to an engine.
@@ -69,11 +70,43 @@ pub(crate) struct Delta<'a> {
     pub(crate) restarted: bool,
 }
 
+/// A source whose counters have been read once, as its zero.
+pub(crate) struct Zeroed {
+    source: Box<dyn CounterSource>,
+    layout: Layout,
+    on_host: bool,
+    times_steps: bool,
+    zero: Counters,
+}
+
+impl Zeroed {
+    /// Asks a source what it is, and reads its counters, for which it may take so long.
+    pub(crate) fn read(source: impl CounterSource + 'static, patience: Duration) -> Result<Self, SourceError> {
+        let mut source: Box<dyn CounterSource> = Box::new(source);
+        let read = guarded(|| {
+            let layout = source.layout();
+            let (on_host, times_steps) = (source.is_on_host(), source.times_steps());
+            let mut zero = Counters::for_layout(layout);
+            source.start()?;
+            match source.wait(&mut zero, patience)? {
+                Snapshot::Landed => zero.fit(&Counters::for_layout(layout)),
+                Snapshot::Pending => return Err(SourceError::Failed(Failed::Timeout)),
+            }
+            Ok((layout, on_host, times_steps, zero))
+        });
+        match read {
+            Ok((layout, on_host, times_steps, zero)) => Ok(Self { source, layout, on_host, times_steps, zero }),
+            Err(error) => {
+                let_go(source);
+                Err(error)
+            }
+        }
+    }
+}
+
 impl Attachment {
-    /// A source whose zero is `zero`.
-    pub(crate) fn new(source: Box<dyn CounterSource>, zero: Counters, collector: Collector) -> Self {
-        let layout = source.layout();
-        let (on_host, times_steps) = (source.is_on_host(), source.times_steps());
+    pub(crate) fn new(zeroed: Zeroed, collector: Collector) -> Self {
+        let Zeroed { source, layout, on_host, times_steps, zero } = zeroed;
         let blank = Counters::for_layout(layout);
         Self {
             source,
@@ -83,10 +116,10 @@ impl Attachment {
             times_steps,
             can_mark: times_steps,
             phases: PhasesInStep::default(),
+            seen: zero.positions_seen(0),
             last: zero,
             now: blank.clone(),
             delta: blank,
-            seen: 0,
             sample: Sample::default(),
             by_fields: Tally::default(),
             by_source: Amounts::default(),
@@ -109,7 +142,11 @@ impl Attachment {
     }
 
     pub(crate) fn poll(&mut self) -> Result<Snapshot, SourceError> {
-        guarded(|| self.source.poll(&mut self.now))
+        let answer = guarded(|| self.source.poll(&mut self.now));
+        if let Ok(Snapshot::Landed) = answer {
+            self.now.fit(&self.last);
+        }
+        answer
     }
 
     /// Sets a mark; false where that went wrong.
@@ -163,12 +200,17 @@ impl Attachment {
             || self.owed != Amounts::default()
     }
 
-    /// Lets go of the source; its `Drop` may do what it likes.
     pub(crate) fn release(self) {
-        let source = self.source;
-        // A panic of the source's `Drop` is the source's own affair.
-        let _ = catch_unwind(AssertUnwindSafe(move || drop(source)));
+        let_go(self.source);
     }
+}
+
+/// Lets go of a source; its `Drop` may do what it likes.
+fn let_go(source: Box<dyn CounterSource>) {
+    let _ = guarded(move || {
+        drop(source);
+        Ok(())
+    });
 }
 
 fn first(counts: &[u64], seen: usize) -> &[u64] {
@@ -177,7 +219,11 @@ fn first(counts: &[u64], seen: usize) -> &[u64] {
 
 /// A source's answer; a panic is a death.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, SourceError>) -> Result<T, SourceError> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(SourceError::Dead(Dead::Panicked)))
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
+        // What was thrown may panic as well when it is dropped.
+        std::mem::forget(payload);
+        Err(SourceError::Dead(Dead::Panicked))
+    })
 }
 
 impl Layout {
@@ -256,6 +302,19 @@ impl Counters {
         } else {
             before
         }
+    }
+
+    /// Gives the positions their length again, if a source has put other boxes in their place: what is missing is as in
+    /// `missing`.
+    fn fit(&mut self, missing: &Self) {
+        let fit = |counts: &mut Box<[u64]>, missing: &[u64]| {
+            if counts.len() != missing.len() {
+                let kept = counts.iter().take(missing.len());
+                *counts = kept.chain(missing.iter().skip(counts.len())).copied().collect();
+            }
+        };
+        fit(&mut self.accepted_per_position, &missing.accepted_per_position);
+        fit(&mut self.draft_per_position, &missing.draft_per_position);
     }
 
     /// Copies the words without a new allocation.

@@ -95,6 +95,10 @@ impl<'a> Builder<'a> {
     }
 
     /// How many engines there may be; steps of further ones are dropped, and counted.
+    ///
+    /// OpenTelemetry keeps 2,000 attribute sets of an instrument apart, and `spec_decode.steps` has two for each engine, the
+    /// anomalies one for each kind that happened: from some hundred engines on give the provider a view with a higher
+    /// cardinality limit.
     pub fn with_max_engines(self, engines: usize) -> Self {
         Self { engines, ..self }
     }
@@ -243,7 +247,7 @@ impl fmt::Display for BuildError {
         f.write_str(match self {
             Self::SpanName => "a span's name is empty, or two spans have the same",
             Self::Interval => "the interval is longer than a day",
-            Self::Engines => "engines times positions must lie between 1 and 2,000",
+            Self::Engines => "engines, times positions where there are any, must lie between 1 and 2,000",
             #[cfg(feature = "otel-trace")]
             Self::Thread => "the thread that makes spans could not be started",
             Self::OpenSteps => "the bound of open steps must lie between 1 and 65,536",

@@ -294,7 +294,14 @@ impl Engine {
                 self.show(attachment, shared);
                 Some(error)
             }
-            Err(error) => Some(error),
+            Err(error) => {
+                // A flush asks again and again.
+                if !by_flush {
+                    let outcome = if let SourceError::Busy(_) = error { Outcome::Skipped } else { Outcome::Failed };
+                    self.end_collection(outcome, error.into(), shared);
+                }
+                Some(error)
+            }
         }
     }
 

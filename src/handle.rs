@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::attachment::{Attachment, Sample, guarded};
+use crate::attachment::{Attachment, Sample, Zeroed};
 use crate::attributes::EngineAttributes;
 use crate::books::{End, Steps, Totals};
 use crate::collection::{Started, state};
@@ -16,7 +16,7 @@ use crate::metrics::SpecDecodeMetrics;
 use crate::published::{gave, word};
 use crate::quantity::Quantity;
 use crate::shared::Shared;
-use crate::source::{Busy, CounterSource, Counters, Failed, Snapshot, SourceError};
+use crate::source::{Busy, CounterSource, Failed, SourceError};
 use crate::ticks::{NEVER, Ticks};
 
 /// How long a call of the handle waits for an engine's thread to finish what it is doing, and an attach for its zero.
@@ -61,12 +61,12 @@ impl Handle {
             Refused::Full => AttachError::TooManyEngines,
         })?;
         let place = Place::reserve(engine, &self.shared).ok_or(AttachError::Attached)?;
-        let (source, zero) = read_zero(source)?;
+        let zeroed = Zeroed::read(source, PATIENCE).map_err(AttachError::Source)?;
         let holding = self.hold(engine, PATIENCE).ok_or(AttachError::Busy)?;
         let mut books = engine.books().ok_or(AttachError::Busy)?;
         let now = self.shared.ticks.now();
         let collector = Collector::new(self.shared.interval_ticks, now);
-        let attachment = Attachment::new(source, zero, collector);
+        let attachment = Attachment::new(zeroed, collector);
         engine.hot.from_source.store(attachment.layout().quantities().bits(), Ordering::Relaxed);
         engine.show(&attachment, &self.shared);
         engine.begin_window(now);
@@ -241,15 +241,6 @@ impl<'a> Place<'a> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.engine.leave_place(self.shared);
-    }
-}
-
-fn read_zero(mut source: impl CounterSource + 'static) -> Result<(Box<dyn CounterSource>, Counters), AttachError> {
-    let mut zero = Counters::for_layout(source.layout());
-    guarded(|| source.start()).map_err(AttachError::Source)?;
-    match guarded(|| source.wait(&mut zero, PATIENCE)).map_err(AttachError::Source)? {
-        Snapshot::Landed => Ok((Box::new(source), zero)),
-        Snapshot::Pending => Err(AttachError::Source(SourceError::Failed(Failed::Timeout))),
     }
 }
 

@@ -66,11 +66,10 @@ impl HostCounters {
         accepted: impl TryInto<u32>,
         emitted: impl TryInto<u32>,
     ) -> bool {
-        let accepted = accepted.try_into().unwrap_or(u32::MAX);
-        let emitted = emitted.try_into().unwrap_or(u32::MAX);
-        match drafted.try_into() {
-            Ok(drafted) => self.count(drafted, accepted, emitted),
-            Err(_) => self.count(0, u32::MAX, emitted),
+        match (drafted.try_into(), accepted.try_into(), emitted.try_into()) {
+            (Ok(drafted), Ok(accepted), Ok(emitted)) => self.count(drafted, accepted, emitted),
+            // No such draft: refused as the plainest contradiction is.
+            _ => self.count(0, 1, 0),
         }
     }
 

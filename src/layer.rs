@@ -97,9 +97,9 @@ where
 
     fn on_enter(&self, id: &Id, _: Context<'_, S>) {
         let shared = &*self.0;
-        let Some((place, slot)) = shared.steps.find(id.into_u64()) else { return shared.enter_phase(id.into_u64()) };
+        let Some((_, slot)) = shared.steps.find(id.into_u64()) else { return shared.enter_phase(id.into_u64()) };
         if shared.has_phases.load(Ordering::Relaxed) {
-            current::enter(shared.address(), id.into_u64(), place);
+            current::enter(shared.address(), id.into_u64());
         }
         let before = slot.enter();
         if !before.ever_entered() {
@@ -174,27 +174,19 @@ impl StepLayer {
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
         let shared = &*self.0;
-        let place = |parent: u64| shared.steps.find(parent).map(|(place, _)| place);
+        let is_step = |parent: &u64| shared.steps.find(*parent).is_some();
         let step = match attributes.parent() {
-            Some(parent) => place(parent.into_u64()),
+            Some(parent) => Some(parent.into_u64()),
             None if attributes.is_contextual() => {
-                current::step(shared.address()).and_then(place).or_else(|| place_around(shared, context))
+                current::step(shared.address()).or_else(|| Some(context.lookup_current()?.id().into_u64()))
             }
             None => None,
         };
+        let step = step.filter(is_step);
         if let Some(step) = step {
             shared.phases.open(id.into_u64(), phase, step);
         }
     }
-}
-
-/// The place of the step that is the nearest span of ours around.
-#[cold]
-fn place_around<S>(shared: &Shared, context: &Context<'_, S>) -> Option<u32>
-where
-    S: Subscriber + for<'span> LookupSpan<'span>,
-{
-    shared.steps.find(context.lookup_current()?.id().into_u64()).map(|(place, _)| place)
 }
 
 /// Most names are a few bytes long: comparing those costs less than the call that compares any.

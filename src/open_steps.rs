@@ -217,6 +217,9 @@ impl Slot {
     ///
     /// For the holder of the engine's baton.
     pub(crate) fn take(&self, amounts: &Amounts) -> bool {
+        if self.is_taken() {
+            return false;
+        }
         for (quantity, taken) in Quantity::ALL.into_iter().zip(&self.taken) {
             taken.store(u32::try_from(amounts.get(quantity)).unwrap_or(u32::MAX), Ordering::Relaxed);
         }

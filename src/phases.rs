@@ -1,6 +1,7 @@
 //! The phases of open steps: spans inside a step whose time is told apart from the step's own.
 //!
-//! A phase keeps its step open, so what it took is known, and added to the step, before the step closes.
+//! A phase that is a child of its step keeps the step open, so what it took is known, and added to the step, before the
+//! step closes. One that is not its child and ends later is not counted.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::table::{FREE, Keyed, Table};
@@ -30,7 +31,8 @@ pub(crate) struct Slot {
     started: AtomicU64,
     /// The last exit.
     left: AtomicU64,
-    step: AtomicU32,
+    /// The span id of its step.
+    step: AtomicU64,
     phase: AtomicU32,
 }
 
@@ -46,13 +48,13 @@ impl Slot {
             key: AtomicU64::new(FREE),
             started: AtomicU64::new(NEVER),
             left: AtomicU64::new(NEVER),
-            step: AtomicU32::new(0),
+            step: AtomicU64::new(0),
             phase: AtomicU32::new(0),
         }
     }
 
-    /// The place of its step.
-    pub(crate) fn step(&self) -> u32 {
+    /// The span id of its step.
+    pub(crate) fn step(&self) -> u64 {
         self.step.load(Ordering::Relaxed)
     }
 
@@ -71,8 +73,8 @@ impl Slot {
         if is_draft { Phase::Draft } else { Phase::Verify }
     }
 
-    /// The span has closed: the place of its step, which has not, and what it took.
-    pub(crate) fn close(&self) -> (u32, Phase, u64) {
+    /// The span has closed: the span id of its step, and what it took.
+    pub(crate) fn close(&self) -> (u64, Phase, u64) {
         let phase = self.phase();
         let (started, left) = (self.started.load(Ordering::Relaxed), self.left.load(Ordering::Relaxed));
         let ticks = if left == NEVER { 0 } else { left.saturating_sub(started) };
@@ -91,8 +93,8 @@ impl OpenPhases {
         Self(Table::new(bound, 0, Slot::vacant))
     }
 
-    /// A span of the step at this place has been made.
-    pub(crate) fn open(&self, id: u64, phase: Phase, step: u32) {
+    /// A span of the step with this span id has been made.
+    pub(crate) fn open(&self, id: u64, phase: Phase, step: u64) {
         if let Some(slot) = self.0.claim(id) {
             slot.started.store(NEVER, Ordering::Relaxed);
             slot.left.store(NEVER, Ordering::Relaxed);

@@ -119,9 +119,10 @@ impl Shared {
 impl Shared {
     #[inline(never)]
     pub(crate) fn enter_phase(&self, id: u64) {
-        if let Some(slot) = self.phases.find(id) {
+        let Some(slot) = self.phases.find(id) else { return current::forget() };
+        {
             slot.entered(self.ticks.now());
-            current::set_in_phase(self.address(), slot.step(), true);
+            current::enter_phase(self.address(), slot.step());
             if self.has_timed_sources() {
                 self.mark_phase(slot.phase(), id, slot.step(), true);
             }
@@ -132,7 +133,7 @@ impl Shared {
     pub(crate) fn exit_phase(&self, id: u64) {
         if let Some(slot) = self.phases.find(id) {
             slot.exited(self.ticks.now());
-            current::set_in_phase(self.address(), slot.step(), false);
+            current::exit_phase(self.address(), slot.step());
             if self.has_timed_sources() {
                 self.mark_phase(slot.phase(), id, slot.step(), false);
             }
@@ -143,7 +144,7 @@ impl Shared {
     pub(crate) fn close_phase(&self, id: u64) {
         if let Some(slot) = self.phases.find(id) {
             let (step, phase, ticks) = slot.close();
-            if let Some(step) = self.steps.get(step) {
+            if let Some((_, step)) = self.steps.find(step) {
                 step.add_phase(phase, ticks);
             }
         }

@@ -39,7 +39,8 @@ pub trait CounterSource: Send {
     /// Whether the counters are in host memory and can be read whole at any time.
     ///
     /// Such a source is polled each time a step closes, without a [`start`](Self::start) before it: there are no
-    /// copies, and its counters are published step by step.
+    /// copies, and its counters are published step by step. A poll that fails is counted as a collection that failed or,
+    /// busy, was skipped; the next close polls again, without backing off.
     fn is_on_host(&self) -> bool {
         false
     }

@@ -143,7 +143,7 @@ pub(crate) fn is_engine_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_ENGINE_NAME
 }
 
-/// `?name` writes a string with its quotes; it names the same engine as `name`.
+/// `?name` writes a string with its quotes; it names the same engine as `name`, unless `Debug` escapes some of it.
 fn unquoted(text: &str) -> &str {
     text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
 }

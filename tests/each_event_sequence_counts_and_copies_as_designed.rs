@@ -287,3 +287,25 @@ fn what_an_open_step_was_accepted_waits_for_its_drafts() {
     due.handle.flush(Duration::from_secs(1)).unwrap();
     assert_eq!(due.published(), (3 * 4, 3));
 }
+
+#[test]
+fn fields_that_change_between_two_samples_that_took_them_count_whole() {
+    let due = Due::new();
+    let kept = step_span!(parent: None, num_drafts = 1, num_draft_tokens = 4);
+    kept.in_scope(|| due.device.add(4, 5));
+    let resolve = || {
+        due.mock.increment(Duration::from_secs(6));
+        due.handle.poll("0");
+    };
+    due.handle.poll("0");
+    resolve();
+    assert_eq!(due.published(), (4, 4), "taken by the first sample");
+    kept.record("num_drafts", 2);
+    kept.record("num_draft_tokens", 8);
+    (0..4).for_each(|_| resolve());
+    assert!(due.collections("resolved") >= 2.0);
+    drop(kept);
+    due.handle.flush(Duration::from_secs(1)).unwrap();
+    let metrics = due.handle.metrics("0").unwrap();
+    assert_eq!((metrics.drafts, metrics.draft_tokens, metrics.accepted_tokens), (Some(2), Some(8), Some(4)));
+}

@@ -229,10 +229,12 @@ fn more_accepted_than_drafted_is_an_anomaly_and_no_rate() {
         assert!(!counters.record_draft(4, 4, 6));
         assert!(!counters.record_draft(4, -1, 1));
         assert!(!counters.record_draft(usize::MAX, 0, 1));
+        assert!(!counters.record_draft(u32::MAX, -1, 1));
+        assert!(!counters.record_draft(u32::MAX, 0, u64::MAX));
         assert!(counters.record_draft(0, 0, 1), "none was drafted");
     });
     let points = engine.collect();
-    assert_eq!(points[&anomaly("accepted_exceeds_draft")], 5.0);
+    assert_eq!(points[&anomaly("accepted_exceeds_draft")], 7.0);
     assert_eq!(points[&anomaly("emitted_exceeds_possible")], 1.0);
     assert_eq!(engine.counts(), [1, 4, 4]);
 }

@@ -193,3 +193,42 @@ fn phases_over_the_bound_are_not_timed_and_harm_nothing() {
     drafted().in_scope(|| info_span!("spec_decode_draft").in_scope(|| mock.increment(millis(10))));
     assert_eq!(handle.metrics("0").unwrap().draft_time, millis(12));
 }
+
+#[test]
+fn a_phase_never_counts_for_another_step() {
+    let engine = Engine::new();
+    // Made inside a step, but no child of it, and entered when another step has its place.
+    let orphan =
+        drafted().in_scope(|| info_span!(parent: None, "forward").in_scope(|| info_span!("spec_decode_draft")));
+    let others: Vec<_> = (0..256).map(|_| step_span!(engine = "b", num_spec_tokens = 4, num_drafts = 1)).collect();
+    orphan.in_scope(|| engine.pass(50));
+    drop(orphan);
+    drop(others);
+    assert_eq!(engine.handle.totals().engines.iter().filter_map(|engine| engine.draft_time).max(), None);
+
+    // Inside a step of ours that is not counted.
+    let step = drafted();
+    step.in_scope(|| {
+        step_span!(rank = 1, num_drafts = 1).in_scope(|| info_span!("spec_decode_draft").in_scope(|| engine.pass(5)));
+    });
+    // Behind a sibling that came and went inside a phase.
+    step.in_scope(|| {
+        let verify = info_span!("spec_decode_verify");
+        info_span!("spec_decode_draft").in_scope(|| {
+            verify.in_scope(|| engine.pass(1));
+            info_span!("spec_decode_verify").in_scope(|| engine.pass(10));
+        });
+    });
+    // Inside a phase of another step.
+    let other = step_span!(engine = "b", num_spec_tokens = 4, num_drafts = 1, num_accepted_tokens = 1);
+    step.in_scope(|| {
+        info_span!(parent: &other, "spec_decode_verify")
+            .in_scope(|| info_span!("spec_decode_draft").in_scope(|| engine.pass(7)));
+    });
+    drop(step);
+    drop(other);
+    let metrics = engine.metrics();
+    assert_eq!((metrics.draft_time, metrics.verify_time), (millis(11), millis(1)));
+    let other = engine.handle.metrics("b").unwrap();
+    assert_eq!((other.draft_time, other.verify_time), (millis(0), millis(7)));
+}
