@@ -388,8 +388,12 @@ impl OpenSteps {
 
     /// The steps of an engine: those open, and those left to the holder of its baton.
     pub(crate) fn of_engine(&self, engine: u32) -> impl Iterator<Item = (u32, &Slot)> {
-        let used = self.table.bound().saturating_add(self.spares_used.load(Ordering::Relaxed));
-        (0_u32..).zip(self.table.slots().iter().take(used)).filter(move |(_, slot)| {
+        let slots = self.table.slots();
+        let bound = self.table.bound();
+        // Asked only when the others have been looked at: a step that is set aside meanwhile is found where it is then.
+        let used = std::iter::once_with(|| self.spares_used.load(Ordering::Relaxed));
+        let spares = used.flat_map(move |used| slots.iter().skip(bound).take(used));
+        (0_u32..).zip(slots.iter().take(bound).chain(spares)).filter(move |(_, slot)| {
             let key = slot.key.load(Ordering::Acquire);
             key != FREE && key != CLAIMED && slot.engine.load(Ordering::Relaxed) == engine
         })
@@ -456,5 +460,24 @@ impl Iterator for Left<'_> {
         let index = self.next?;
         self.next = self.steps.get(index)?.next.load(Ordering::Relaxed).checked_sub(1);
         Some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_is_set_aside_while_the_steps_are_looked_at_is_found() {
+        let steps = OpenSteps::new(8);
+        for id in 1..=2 {
+            let slot = steps.claim(id).expect("there is room");
+            NewStep::new(slot, id).open(0, 0, 0);
+        }
+        let mut looked_at = steps.of_engine(0);
+        let (first, _) = looked_at.next().expect("two are open");
+        let other = [1, 2].into_iter().filter_map(|id| steps.find(id)).find(|(index, _)| *index != first);
+        steps.set_aside(other.expect("the second").0);
+        assert_eq!(looked_at.count(), 1, "the second, where it was put");
     }
 }
