@@ -105,6 +105,7 @@ impl Zeroed {
 }
 
 impl Attachment {
+    /// A source that is ready, with a collector that has just begun.
     pub(crate) fn new(zeroed: Zeroed, collector: Collector) -> Self {
         let Zeroed { source, layout, on_host, times_steps, zero } = zeroed;
         let blank = Counters::for_layout(layout);
@@ -142,11 +143,7 @@ impl Attachment {
     }
 
     pub(crate) fn poll(&mut self) -> Result<Snapshot, SourceError> {
-        let answer = guarded(|| self.source.poll(&mut self.now));
-        if let Ok(Snapshot::Landed) = answer {
-            self.now.fit(&self.last);
-        }
-        answer
+        guarded(|| self.source.poll(&mut self.now))
     }
 
     /// Sets a mark; false where that went wrong.
@@ -170,6 +167,7 @@ impl Attachment {
 
     /// What the source has counted up to the copy that has landed, since the last time that this was asked.
     pub(crate) fn take_delta(&mut self) -> Delta<'_> {
+        self.now.fit(&self.last);
         self.seen = self.now.positions_seen(self.seen);
         let restarted = self.delta.set_between(&mut self.last, &self.now, self.layout, self.seen);
         if restarted {
@@ -200,12 +198,13 @@ impl Attachment {
             || self.owed != Amounts::default()
     }
 
+    /// Lets go of the source.
     pub(crate) fn release(self) {
         let_go(self.source);
     }
 }
 
-/// Lets go of a source; its `Drop` may do what it likes.
+/// Drops a source, whose `Drop` may do what it likes.
 fn let_go(source: Box<dyn CounterSource>) {
     let _ = guarded(move || {
         drop(source);
@@ -306,15 +305,17 @@ impl Counters {
 
     /// Gives the positions their length again, if a source has put other boxes in their place: what is missing is as in
     /// `missing`.
+    #[inline]
     fn fit(&mut self, missing: &Self) {
-        let fit = |counts: &mut Box<[u64]>, missing: &[u64]| {
-            if counts.len() != missing.len() {
-                let kept = counts.iter().take(missing.len());
-                *counts = kept.chain(missing.iter().skip(counts.len())).copied().collect();
-            }
-        };
-        fit(&mut self.accepted_per_position, &missing.accepted_per_position);
-        fit(&mut self.draft_per_position, &missing.draft_per_position);
+        if self.lengths() != missing.lengths() {
+            fit(&mut self.accepted_per_position, &missing.accepted_per_position);
+            fit(&mut self.draft_per_position, &missing.draft_per_position);
+        }
+    }
+
+    #[inline]
+    fn lengths(&self) -> [usize; 2] {
+        [self.accepted_per_position.len(), self.draft_per_position.len()]
     }
 
     /// Copies the words without a new allocation.
@@ -329,6 +330,12 @@ impl Counters {
         copy(&mut self.accepted_per_position, &other.accepted_per_position);
         copy(&mut self.draft_per_position, &other.draft_per_position);
     }
+}
+
+#[cold]
+fn fit(counts: &mut Box<[u64]>, missing: &[u64]) {
+    let kept = counts.iter().take(missing.len());
+    *counts = kept.chain(missing.iter().skip(counts.len())).copied().collect();
 }
 
 impl std::fmt::Debug for Attachment {

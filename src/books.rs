@@ -10,9 +10,7 @@ use crate::marks::Part;
 use crate::metrics::{GpuTotals, StepTotals, TimedSteps};
 use crate::open_steps::Slot;
 use crate::phases::Phase;
-#[cfg(feature = "otel")]
-use crate::published::Reading;
-use crate::published::{Writing, gave, word};
+use crate::published::{Reading, Writing, gave, word};
 use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::shared::Shared;
 use crate::step::{Count, Fields, Step};
@@ -44,18 +42,23 @@ pub(crate) struct Totals {
 
 impl Totals {
     /// As a reader sees them. Allocates.
-    #[cfg(feature = "otel")]
     pub(crate) fn of(reading: &Reading) -> Self {
-        let word = |word: usize| reading.words[word];
-        Self {
-            amounts: Amounts::from_fn(|quantity| word(word::TOTALS.wrapping_add(quantity as usize))),
-            given: word(word::GAVE),
-            num_spec_tokens: word(word::NUM_SPEC_TOKENS),
-            steps: Steps::read(word),
-            positions: usize::try_from(word(word::POSITIONS)).unwrap_or(usize::MAX),
+        let mut totals = Self {
             accepted_per_position: reading.accepted_per_position.clone(),
             draft_per_position: reading.draft_per_position.clone(),
-        }
+            ..Self::default()
+        };
+        totals.read(|word| reading.words[word]);
+        totals
+    }
+
+    /// Takes all but the positions' totals from published words, which `word` gives.
+    fn read(&mut self, word: impl Fn(usize) -> u64) {
+        self.amounts = Amounts::from_fn(|quantity| word(word::TOTALS.wrapping_add(quantity as usize)));
+        self.given = word(word::GAVE);
+        self.num_spec_tokens = word(word::NUM_SPEC_TOKENS);
+        self.positions = usize::try_from(word(word::POSITIONS)).unwrap_or(usize::MAX);
+        self.steps = Steps::read(word);
     }
 }
 
@@ -88,18 +91,18 @@ impl Steps {
     }
 
     pub(crate) fn minus(&self, base: &Self) -> Self {
-        let minus = |now: [u64; 2], then: [u64; 2]| [now[0].saturating_sub(then[0]), now[1].saturating_sub(then[1])];
-        let parts_minus = |now: [u64; Part::COUNT], then: [u64; Part::COUNT]| {
-            Part::ALL.map(|part| now[part as usize].saturating_sub(then[part as usize]))
-        };
+        fn minus<const N: usize>(mut now: [u64; N], then: [u64; N]) -> [u64; N] {
+            now.iter_mut().zip(then).for_each(|(now, then)| *now = now.saturating_sub(then));
+            now
+        }
         Self {
             closed: minus(self.closed, base.closed),
             ticks: minus(self.ticks, base.ticks),
             sequences: minus(self.sequences, base.sequences),
             tokens: minus(self.tokens, base.tokens),
             phase_ticks: minus(self.phase_ticks, base.phase_ticks),
-            gpu_nanos: parts_minus(self.gpu_nanos, base.gpu_nanos),
-            gpu_steps: parts_minus(self.gpu_steps, base.gpu_steps),
+            gpu_nanos: minus(self.gpu_nanos, base.gpu_nanos),
+            gpu_steps: minus(self.gpu_steps, base.gpu_steps),
         }
     }
 
@@ -344,11 +347,7 @@ impl Engine {
 
     /// Brings totals up to date with what is published, in place.
     pub(crate) fn read_totals(&self, totals: &mut Totals) {
-        totals.amounts = self.published_amounts();
-        totals.given = self.published.get(word::GAVE);
-        totals.num_spec_tokens = self.published.get(word::NUM_SPEC_TOKENS);
-        totals.steps = Steps::read(|word| self.published.get(word));
-        totals.positions = usize::try_from(self.published.get(word::POSITIONS)).unwrap_or(usize::MAX);
+        totals.read(|word| self.published.get(word));
         let (accepted, draft) = self.published.positions();
         let copy = |to: &mut [u64], from: &[AtomicU64]| {
             to.iter_mut().zip(from).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));

@@ -114,8 +114,8 @@ impl Callsites {
         if first.metadata == address(metadata) { Some((0, first)) } else { self.find_beyond(metadata) }
     }
 
-    /// Programs with more than one callsite of ours are rare.
-    #[cold]
+    /// The first is most often the step's; those of its phases are here.
+    #[inline(never)]
     fn find_beyond(&self, metadata: &Metadata<'_>) -> Option<(u32, &Callsite)> {
         for (place, index) in self.0.iter().zip(0..).skip(1) {
             let callsite = place.get()?;

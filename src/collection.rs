@@ -275,11 +275,12 @@ impl Engine {
             Ok(Snapshot::Landed) => {
                 let is_due = by_flush || self.window_is_due(now, shared);
                 if is_due || !attachment.is_unchanged() || self.held.has_drafts() {
-                    let alone = || !self.is_under_way(closing, shared);
+                    let counts_drafts = attachment.counts_drafts();
+                    let is_alone = (is_due || !counts_drafts) && !self.is_under_way(closing, shared);
                     attachment.sample = Sample {
                         tally: self.held.take(),
-                        overlaps: !attachment.counts_drafts() && !alone(),
-                        settles: is_due && alone(),
+                        overlaps: !counts_drafts && !is_alone,
+                        settles: is_due && is_alone,
                         by_flush,
                         ..Sample::default()
                     };

@@ -107,13 +107,13 @@ impl Holding<'_> {
 }
 
 impl Shared {
-    /// A phase's span `id` is entered or exited; `step` is the place of its step.
+    /// A phase's span `id` is entered or exited; `step` is that of its step.
     #[cold]
     pub(crate) fn mark_phase(&self, phase: Phase, id: u64, step: u64, is_enter: bool) {
-        if let Some((_, step)) = self.steps.find(step)
-            && let Some(engine) = self.engines.get(step.engine.load(Ordering::Relaxed))
+        if let Some((_, slot)) = self.steps.find(step)
+            && let Some(engine) = self.engines.get(slot.engine.load(Ordering::Relaxed))
         {
-            engine.mark_phase(phase, id, step.id(), is_enter, self);
+            engine.mark_phase(phase, id, step, is_enter, self);
         }
     }
 }

@@ -120,12 +120,10 @@ impl Shared {
     #[inline(never)]
     pub(crate) fn enter_phase(&self, id: u64) {
         let Some(slot) = self.phases.find(id) else { return current::forget() };
-        {
-            slot.entered(self.ticks.now());
-            current::enter_phase(self.address(), slot.step());
-            if self.has_timed_sources() {
-                self.mark_phase(slot.phase(), id, slot.step(), true);
-            }
+        slot.entered(self.ticks.now());
+        current::enter_phase(self.address(), slot.step());
+        if self.has_timed_sources() {
+            self.mark_phase(slot.phase(), id, slot.step(), true);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::anomaly::{self, Anomaly};
 use crate::attributes::EngineAttributes;
-use crate::books::Steps;
+use crate::books;
 use crate::engine::Engine;
 use crate::handle::PATIENCE;
 use crate::metrics::{GpuTotals, StepTotals};
@@ -82,9 +82,10 @@ impl EngineTotals {
         let words = &reading.words;
         let total = |quantity: Quantity| words[word::TOTALS.wrapping_add(quantity as usize)];
         let given = |bit: u64| words[word::GAVE] & bit != 0;
-        let positions = usize::try_from(words[word::POSITIONS]).unwrap_or(usize::MAX);
-        let per_position =
-            |bit: u64, counts: &[u64]| given(bit).then(|| counts.iter().copied().take(positions).collect());
+        let totals = books::Totals::of(&reading);
+        let [draft, verify] = totals.steps.phase_ticks;
+        let phase = |bit: u64, ticks: u64| given(bit).then(|| shared.ticks.duration(ticks));
+        let metrics = totals.minus(&books::Totals::default(), &shared.ticks);
         let collections = Outcome::ALL.into_iter().flat_map(|outcome| {
             let reasons = Reason::ALL.into_iter();
             reasons.map(move |reason| (outcome, reason, word::collection(outcome, reason)))
@@ -92,26 +93,22 @@ impl EngineTotals {
         let anomalies = Anomaly::ALL.into_iter();
         let anomalies =
             anomalies.map(|anomaly| (anomaly.name(), words[word::ANOMALIES.wrapping_add(anomaly as usize)]));
-        let steps = Steps::read(|word| words[word]);
-        let [plain_steps, drafted_steps] = steps.totals(words[word::GAVE], &shared.ticks);
-        let [draft, verify] = steps.phase_ticks;
-        let phase = |bit: u64, ticks: u64| given(bit).then(|| shared.ticks.duration(ticks));
         let contended = engine.hot.contended.load(Ordering::Relaxed);
         Some(Self {
             engine: engine.name.to_string(),
             attributes: engine.attributes.clone(),
-            drafted_steps,
-            plain_steps,
+            drafted_steps: metrics.drafted_steps,
+            plain_steps: metrics.plain_steps,
             draft_time: phase(gave::DRAFT_TIME, draft),
             verify_time: phase(gave::VERIFY_TIME, verify),
-            gpu: steps.gpu_totals(),
+            gpu: metrics.gpu,
             drafts: total(Quantity::Drafts),
             draft_tokens: total(Quantity::DraftTokens),
             accepted_tokens: total(Quantity::Accepted),
-            emitted_tokens: given(1 << Quantity::Emitted as u64).then(|| total(Quantity::Emitted)),
+            emitted_tokens: metrics.emitted_tokens,
             discarded_draft_tokens: given(gave::DISCARDED).then(|| words[word::DISCARDED]),
-            accepted_per_position: per_position(gave::ACCEPTED_PER_POSITION, &reading.accepted_per_position),
-            draft_per_position: per_position(gave::DRAFT_PER_POSITION, &reading.draft_per_position),
+            accepted_per_position: metrics.accepted_per_position,
+            draft_per_position: metrics.draft_per_position,
             collections: collections
                 .map(|(outcome, reason, place)| {
                     let elsewhere =
