@@ -33,13 +33,22 @@ def main(binaries, quickstart, replica):
 
 
 def failing(ledger, stack, quickstart, replica):
-    collector = Collector()
+    collector, steady = Collector(), Collector()
     prometheus = stack.prometheus("prometheus.yaml", {"otelcol:8888": f"127.0.0.1:{collector.own}"})
-    stack.collector(9, prometheus.port, collector)
+    for each in (collector, steady):
+        stack.collector(9, prometheus.port, each)
+
+    def beside(runs, what_happens):
+        """Each run beside one whose Collector is well, on a machine that is then as busy for both."""
+        well = Run(replica, steady, f"well-{runs[0].service}", "grpc", steady.grpc)
+        what_happens()
+        well.wait()
+        ledger.check(f"{well.service}: steps", well.steps > 0, f"{well.steps} in {SECONDS} s")
+        for run in runs:
+            judge(ledger, prometheus, run.wait(), well)
 
     ledger.section("the Collector fails, and comes back")
-    well = Run(replica, collector, "well", "grpc", collector.grpc).wait()
-    ledger.check("well: steps in the same time, without a fault", well.steps > 0, f"{well.steps} in {SECONDS} s")
+    doors, runs = [], []
     for mode, protocol in (
         ("reset", "grpc"),
         ("hang", "grpc"),
@@ -48,27 +57,35 @@ def failing(ledger, stack, quickstart, replica):
         ("error", "http/protobuf"),
         ("error", "grpc"),
     ):
-        service = f"{mode}-{protocol[:4]}"
-        door = Door(collector.grpc if protocol == "grpc" else collector.http)
-        door.set(mode)
-        run = Run(replica, collector, service, protocol, door.port)
+        doors.append(Door(collector.grpc if protocol == "grpc" else collector.http))
+        doors[-1].set(mode)
+        runs.append(Run(replica, collector, f"{mode}-{protocol[:4]}", protocol, doors[-1].port))
+
+    def all_open():
         time.sleep(BACK)
-        door.set("pass")
-        judge(ledger, prometheus, service, run.wait(), well)
+        for door in doors:
+            door.set("pass")
+
+    beside(runs, all_open)
+    for door in doors:
         door.close()
 
     ledger.section("the Collector is down from the start, or dies on the way")
     collector.program.stop("kill")
-    run = Run(replica, collector, "down", "grpc", collector.grpc)
-    time.sleep(BACK - 1)
-    stack.collector(9, prometheus.port, collector)
-    judge(ledger, prometheus, "down", run.wait(), well)
-    run = Run(replica, collector, "dies", "http/protobuf", collector.http)
-    time.sleep(2)
-    collector.program.stop("kill")
-    time.sleep(1)
-    stack.collector(9, prometheus.port, collector)
-    judge(ledger, prometheus, "dies", run.wait(), well)
+
+    def comes_up():
+        time.sleep(BACK - 1)
+        stack.collector(9, prometheus.port, collector)
+
+    beside([Run(replica, collector, "down", "grpc", collector.grpc)], comes_up)
+
+    def restarts():
+        time.sleep(2)
+        collector.program.stop("kill")
+        time.sleep(1)
+        stack.collector(9, prometheus.port, collector)
+
+    beside([Run(replica, collector, "dies", "http/protobuf", collector.http)], restarts)
 
     ledger.section("an endpoint that never works: the user is told, once")
     told(ledger, quickstart, collector)
@@ -78,6 +95,7 @@ class Run:
     """A replica on its way: its pace, its memory, its own counts."""
 
     def __init__(self, replica, collector, service, protocol, port):
+        self.service = service
         environment = {
             **os.environ,
             **collector.exporting(protocol, service, interval_ms=500),
@@ -113,9 +131,10 @@ class Run:
         return self
 
 
-def judge(ledger, prometheus, service, run, well):
+def judge(ledger, prometheus, run, well):
+    service = run.service
     ledger.check(
-        f"{service}: the pace, beside that of a Collector that is well",
+        f"{service}: the pace, beside one whose Collector is well",
         run.steps >= PACE * well.steps,
         f"{run.steps / well.steps:.3f}",
     )

@@ -201,13 +201,18 @@ class Jaeger:
 
 
 class Prometheus:
-    def __init__(self, port):
-        self.port = port
+    def __init__(self, port, time=None):
+        self.port, self.time = port, time
         self.url = f"http://127.0.0.1:{port}"
+
+    def at(self, time):
+        """The same, asked about then instead of now."""
+        return Prometheus(self.port, time)
 
     def ask(self, query):
         """The result of a query; a ValueError with the server's words if it has none."""
-        url = f"{self.url}/api/v1/query?" + urllib.parse.urlencode({"query": query})
+        then = {"time": self.time} if self.time else {}
+        url = f"{self.url}/api/v1/query?" + urllib.parse.urlencode({"query": query, **then})
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
                 return json.load(answer)["data"]["result"]

@@ -1,6 +1,6 @@
 """The quickstart's sweep over k: its own numbers are in Prometheus, and the rules make the same of them as it does."""
 
-from rules import NEAR
+from rules import evaluated
 from stack import run_json, wait_for
 
 SERVICE = "sweep"
@@ -92,20 +92,45 @@ def points(ledger, prometheus, way, exported):
 
 
 def payoff(ledger, prometheus, way):
-    """The rules, on live data: the speed-up and what is expected by k, from the increases of the counters."""
+    """The rules, on live data: the speed-up and what is expected by k, from the rates of the counters."""
 
-    def added(name, labels=""):
-        return sum(prometheus.increases(f'spec_decode_{name}_total{{job="{SERVICE}",{LARGEST},{labels}}}'))
+    def rule(name, labels=""):
+        return f'engine:spec_decode_{name}{{job="{SERVICE}",{LARGEST},{labels}}}'
 
-    def recorded(name, labels=""):
-        return prometheus.value(f'engine:spec_decode_{name}:ratio_rate5m{{job="{SERVICE}",{LARGEST},{labels}}}')
+    def holds(what, newest, expected):
+        evaluated(ledger, prometheus, f"{way}: {what}", newest, expected)
 
-    plain_step = added(STEP_TIME, PLAIN) / added(STEPS, PLAIN)
-    step = added(STEP_TIME, DRAFTED) / added(STEPS, DRAFTED)
-    measured = added("emitted_tokens") / added("drafts") * plain_step / step
-    ledger.equal(f"{way}: speed-up of k=8, from the counters", recorded("speedup"), measured, rel_tol=NEAR)
-    for k, speedup in expected(added, plain_step).items():
-        found = recorded("expected_speedup", f'spec_decode_num_spec_tokens="{k}"')
-        ledger.equal(f"{way}: expected speed-up at {k}, from the counters of k=8", found, speedup, rel_tol=NEAR)
-    beyond = recorded("expected_speedup", 'spec_decode_num_spec_tokens="9"')
+    def rates(then):
+        return lambda name, labels="": then.value(rule(f"{name}:rate5m", labels))
+
+    def step(then, kind):
+        rate = rates(then)
+        return rate(STEP_TIME, kind) / rate(STEPS, kind)
+
+    def speedup(then):
+        rate = rates(then)
+        return rate("emitted_tokens") / rate("drafts") * step(then, PLAIN) / step(then, DRAFTED)
+
+    inputs = [(name, "") for name in (*COUNTS, "draft_time_seconds") if name != "accepted_tokens"]
+    inputs += [(name, kind) for name in (STEPS, STEP_TIME) for kind in (PLAIN, DRAFTED)]
+    inputs += [
+        (f"{name}_per_position", f'spec_decode_position="{position}"')
+        for name in ("accepted_tokens", "draft_tokens")
+        for position in range(8)
+    ]
+    for name, labels in inputs:
+        series = f'spec_decode_{name}_total{{job="{SERVICE}",{LARGEST},{labels}}}'
+        holds(
+            f"{name} of k=8 {{{labels}}} is the sum of the rates",
+            rule(f"{name}:rate5m", labels),
+            lambda then, series=series: then.value(f"sum(rate({series}[5m]))"),
+        )
+    holds("speed-up of k=8, from the counters", rule("speedup:ratio_rate5m"), speedup)
+    for k in range(9):
+        holds(
+            f"expected speed-up at {k}, from the counters of k=8",
+            rule("expected_speedup:ratio_rate5m", f'spec_decode_num_spec_tokens="{k}"'),
+            lambda then, k=k: expected(rates(then), step(then, PLAIN))[k],
+        )
+    beyond = prometheus.value(rule("expected_speedup:ratio_rate5m", 'spec_decode_num_spec_tokens="9"'))
     ledger.equal(f"{way}: nothing is expected of positions that were not drafted", beyond, None)
