@@ -1,21 +1,18 @@
-//! An engine's books: what a closed step adds, and when a window ends. Kept by the holder of the baton.
+//! An engine's books: what a closed step adds. Kept by the holder of the baton.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use crate::anomaly::{Anomalies, Anomaly};
 use crate::attachment::Attachment;
 use crate::engine::Engine;
-use crate::marks::Part;
-use crate::metrics::{GpuTotals, StepTotals, TimedSteps};
-use crate::open_steps::Slot;
+use crate::engine_totals::Totals;
 use crate::phases::Phase;
-use crate::published::{Reading, Writing, gave, word};
+use crate::published::{Writing, gave, word};
 use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::shared::Shared;
+use crate::slot::Slot;
 use crate::step::{Count, Fields, Step};
-use crate::ticks::Ticks;
-use crate::window;
+use crate::window::End;
 
 /// The part of an engine's state that only the holder of its baton opens.
 #[derive(Debug, Default)]
@@ -25,149 +22,6 @@ pub(crate) struct Books {
     pub(crate) base: Totals,
     /// The totals at the last sample without a mark.
     pub(crate) sample: Totals,
-}
-
-/// An engine's totals at some instant.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Totals {
-    pub(crate) amounts: Amounts,
-    /// Which of them somebody has given: see [`gave`].
-    pub(crate) given: u64,
-    pub(crate) num_spec_tokens: u64,
-    pub(crate) steps: Steps,
-    pub(crate) positions: usize,
-    pub(crate) accepted_per_position: Box<[u64]>,
-    pub(crate) draft_per_position: Box<[u64]>,
-}
-
-impl Totals {
-    /// As a reader sees them. Allocates.
-    pub(crate) fn of(reading: &Reading) -> Self {
-        let mut totals = Self {
-            accepted_per_position: reading.accepted_per_position.clone(),
-            draft_per_position: reading.draft_per_position.clone(),
-            ..Self::default()
-        };
-        totals.read(|word| reading.words[word]);
-        totals
-    }
-
-    /// Takes all but the positions' totals from published words, which `word` gives.
-    fn read(&mut self, word: impl Fn(usize) -> u64) {
-        self.amounts = Amounts::from_fn(|quantity| word(word::TOTALS.wrapping_add(quantity as usize)));
-        self.given = word(word::GAVE);
-        self.num_spec_tokens = word(word::NUM_SPEC_TOKENS);
-        self.positions = usize::try_from(word(word::POSITIONS)).unwrap_or(usize::MAX);
-        self.steps = Steps::read(word);
-    }
-}
-
-/// Steps and what they took, each without drafts and with; ticks of phases.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Steps {
-    pub(crate) closed: [u64; 2],
-    pub(crate) ticks: [u64; 2],
-    pub(crate) sequences: [u64; 2],
-    pub(crate) tokens: [u64; 2],
-    pub(crate) phase_ticks: [u64; Phase::COUNT],
-    pub(crate) gpu_nanos: [u64; Part::COUNT],
-    pub(crate) gpu_steps: [u64; Part::COUNT],
-}
-
-impl Steps {
-    /// Out of published words, which `word` gives.
-    pub(crate) fn read(word: impl Fn(usize) -> u64) -> Self {
-        let pair = |first: usize| [word(first), word(first.wrapping_add(1))];
-        let parts = |first: usize| Part::ALL.map(|part| word(first.wrapping_add(part as usize)));
-        Self {
-            closed: pair(word::STEPS),
-            ticks: pair(word::STEP_TICKS),
-            sequences: pair(word::SEQUENCES),
-            tokens: pair(word::TOKENS),
-            phase_ticks: pair(word::PHASE_TICKS),
-            gpu_nanos: parts(word::GPU_NANOS),
-            gpu_steps: parts(word::GPU_STEPS),
-        }
-    }
-
-    pub(crate) fn minus(&self, base: &Self) -> Self {
-        fn minus<const N: usize>(mut now: [u64; N], then: [u64; N]) -> [u64; N] {
-            now.iter_mut().zip(then).for_each(|(now, then)| *now = now.saturating_sub(then));
-            now
-        }
-        Self {
-            closed: minus(self.closed, base.closed),
-            ticks: minus(self.ticks, base.ticks),
-            sequences: minus(self.sequences, base.sequences),
-            tokens: minus(self.tokens, base.tokens),
-            phase_ticks: minus(self.phase_ticks, base.phase_ticks),
-            gpu_nanos: minus(self.gpu_nanos, base.gpu_nanos),
-            gpu_steps: minus(self.gpu_steps, base.gpu_steps),
-        }
-    }
-
-    /// For the readers: what was timed on the device.
-    pub(crate) fn gpu_totals(&self) -> GpuTotals {
-        let [step, draft, verify] = Part::ALL.map(|part| TimedSteps {
-            steps: self.gpu_steps[part as usize],
-            time: Duration::from_nanos(self.gpu_nanos[part as usize]),
-        });
-        GpuTotals { step, draft, verify }
-    }
-
-    /// For the readers: steps without drafts, then those with.
-    pub(crate) fn totals(&self, given: u64, ticks: &Ticks) -> [StepTotals; 2] {
-        let given = |bit: u64, amount: u64| (given & bit != 0).then_some(amount);
-        [0, 1].map(|kind| StepTotals {
-            steps: self.closed[kind],
-            time: ticks.duration(self.ticks[kind]),
-            sequences: given(gave::SEQUENCES, self.sequences[kind]),
-            tokens: given(gave::TOKENS, self.tokens[kind]),
-        })
-    }
-}
-
-/// The window that has not ended.
-#[derive(Debug)]
-pub(crate) struct OpenWindow {
-    start: AtomicU64,
-    /// The totals at its start.
-    base: [AtomicU64; Quantity::COUNT],
-    /// Quantities that can't be known for it.
-    doubtful: AtomicU8,
-}
-
-impl OpenWindow {
-    pub(crate) const fn new() -> Self {
-        Self {
-            start: AtomicU64::new(UNBEGUN),
-            base: [const { AtomicU64::new(0) }; Quantity::COUNT],
-            doubtful: AtomicU8::new(0),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn doubt(&self, quantities: Quantities) {
-        if !quantities.is_empty() {
-            self.doubtful.store(self.doubtful.load(Ordering::Relaxed) | quantities.bits(), Ordering::Relaxed);
-        }
-    }
-
-    fn base(&self) -> Amounts {
-        Amounts::from_fn(|quantity| self.base[quantity as usize].load(Ordering::Relaxed))
-    }
-}
-
-/// The start of a window that no publication has begun yet: whatever the clock says, an interval away from it.
-const UNBEGUN: u64 = 1 << 63;
-
-/// Why a window may end before the interval has passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// It may not.
-    OnTime,
-    /// A flush ends it, if it holds drafts.
-    Early,
 }
 
 impl Engine {
@@ -270,90 +124,6 @@ impl Engine {
     /// The totals of the four quantities, as published.
     pub(crate) fn published_amounts(&self) -> Amounts {
         Amounts::from_fn(|quantity| self.published.get(word::TOTALS.wrapping_add(quantity as usize)))
-    }
-
-    /// Ends the open window if an interval has passed since it began.
-    #[inline]
-    pub(crate) fn turn_window(&self, words: &Writing<'_>, now: u64, shared: &Shared, end: End) {
-        let length = now.wrapping_sub(self.window.start.load(Ordering::Relaxed));
-        if length >= shared.interval_ticks {
-            self.begin_or_end_window(words, now, length);
-        } else if end == End::Early {
-            self.end_window_with_drafts(words, now, length);
-        }
-    }
-
-    /// Whether the open window has lasted an interval, or has not begun.
-    pub(crate) fn window_is_due(&self, now: u64, shared: &Shared) -> bool {
-        now.wrapping_sub(self.window.start.load(Ordering::Relaxed)) >= shared.interval_ticks
-    }
-
-    #[cold]
-    fn begin_or_end_window(&self, words: &Writing<'_>, now: u64, length: u64) {
-        let start = self.window.start.load(Ordering::Relaxed);
-        if start == UNBEGUN {
-            // The first publication ever: nothing was counted before it.
-            self.window.start.store(now, Ordering::Relaxed);
-        } else if now > start {
-            // Clocks of two processors can differ by a little: a window does not end before it began.
-            self.end_window(words, now, length);
-        }
-    }
-
-    #[cold]
-    fn end_window_with_drafts(&self, words: &Writing<'_>, now: u64, length: u64) {
-        let sums = self.published_amounts().minus(&self.window.base());
-        if sums.get(Quantity::Drafts) > 0 || sums.get(Quantity::DraftTokens) > 0 {
-            self.end_window(words, now, length);
-        }
-    }
-
-    #[cold]
-    fn end_window(&self, words: &Writing<'_>, now: u64, length: u64) {
-        let sums = self.published_amounts().minus(&self.window.base());
-        let given = Quantities::from_bits(self.published.get(word::GAVE) as u8);
-        let in_doubt = Quantities::from_bits(self.window.doubtful.load(Ordering::Relaxed));
-        let doubtful = in_doubt.with(Quantities::ALL.without(given));
-        let num_spec_tokens = self.published.get(word::NUM_SPEC_TOKENS);
-        words.set(word::WINDOW_GAUGES, window::gauges(&sums, doubtful, num_spec_tokens));
-        words.set(word::WINDOW_NUM_SPEC_TOKENS, num_spec_tokens);
-        for quantity in Quantity::ALL {
-            words.set(word::WINDOW_SUMS.wrapping_add(quantity as usize), sums.get(quantity));
-        }
-        words.set(word::WINDOW_END, now);
-        words.set(word::WINDOW_LENGTH, length);
-        self.begin_window(now);
-    }
-
-    /// Begins a window `now`, with the totals as they are.
-    pub(crate) fn begin_window(&self, now: u64) {
-        self.window.start.store(now, Ordering::Relaxed);
-        self.window.doubtful.store(0, Ordering::Relaxed);
-        let amounts = self.published_amounts();
-        for quantity in Quantity::ALL {
-            self.window.base[quantity as usize].store(amounts.get(quantity), Ordering::Relaxed);
-        }
-    }
-
-    /// The totals as published, for whoever holds the baton. Allocates.
-    pub(crate) fn totals(&self) -> Totals {
-        let (accepted, draft) = self.published.positions();
-        let load = |words: &[AtomicU64]| words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
-        let mut totals =
-            Totals { accepted_per_position: load(accepted), draft_per_position: load(draft), ..Totals::default() };
-        self.read_totals(&mut totals);
-        totals
-    }
-
-    /// Brings totals up to date with what is published, in place.
-    pub(crate) fn read_totals(&self, totals: &mut Totals) {
-        totals.read(|word| self.published.get(word));
-        let (accepted, draft) = self.published.positions();
-        let copy = |to: &mut [u64], from: &[AtomicU64]| {
-            to.iter_mut().zip(from).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
-        };
-        copy(&mut totals.accepted_per_position, accepted);
-        copy(&mut totals.draft_per_position, draft);
     }
 }
 

@@ -7,13 +7,14 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use crate::attributes::EngineAttributes;
 use crate::baton::{Baton, Left};
-use crate::books::{Books, OpenWindow};
-use crate::open_steps::{Slot, Visits};
+use crate::books::Books;
 use crate::published::Published;
 use crate::quantity::Quantities;
 use crate::shared::Shared;
+use crate::slot::{Slot, Visits};
 use crate::tally::HeldTally;
 use crate::ticks::NEVER;
+use crate::window::OpenWindow;
 
 /// An engine of this process.
 #[derive(Debug)]

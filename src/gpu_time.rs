@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 
 use crate::engine::{Engine, Holding};
 use crate::marks::{GpuTimes, Mark, Part};
-use crate::open_steps::Slot;
 use crate::phases::Phase;
 use crate::shared::Shared;
+use crate::slot::Slot;
 
 /// Where a phase of the step that is being timed stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

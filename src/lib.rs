@@ -39,8 +39,12 @@ mod collector;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod current;
+mod delta;
 mod engine;
+mod engine_totals;
 mod engines;
+mod errors;
+mod flush;
 mod gpu_time;
 mod handle;
 mod host_counters;
@@ -55,9 +59,13 @@ mod payoff;
 mod phases;
 mod published;
 mod quantity;
+mod readers;
+mod sample;
 mod sequence;
 mod shared;
+mod slot;
 pub mod source;
+mod status;
 mod step;
 mod step_span;
 mod sync;
@@ -67,17 +75,21 @@ mod ticks;
 mod totals;
 #[cfg(feature = "otel-trace")]
 mod trace;
+#[cfg(feature = "otel")]
+mod view;
 mod visitor;
 mod window;
 
 pub use acceptance::Basis;
 pub use attributes::EngineAttributes;
 pub use builder::{BuildError, Builder, builder};
-pub use handle::{AttachError, Attached, DescribeError, FlushError, FlushFailure, Handle, SourceState, Status};
+pub use errors::{AttachError, DescribeError, FlushError, FlushFailure};
+pub use handle::{Attached, Handle};
 pub use host_counters::{HostCounters, HostSource};
 pub use layer::{SpecDecodeLayer, StepFilter, StepLayer};
 pub use metrics::{GpuTotals, SpecDecodeMetrics, StepTotals, TimedSteps};
 pub use payoff::{BestNumSpecTokens, Estimate, Payoff};
+pub use status::{SourceState, Status};
 pub use totals::{EngineTotals, Totals};
 #[cfg(feature = "otel-trace")]
 pub use trace::CollectingSteps;

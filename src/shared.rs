@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::callsites::Callsites;
 use crate::current;
 use crate::engines::Engines;
-use crate::open_steps::{OpenSteps, Slot, Visits};
+use crate::open_steps::OpenSteps;
 use crate::phases::{OpenPhases, Phase};
+use crate::slot::{Slot, Visits};
 use crate::ticks::Ticks;
 
 /// The state of one layer.

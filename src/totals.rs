@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::anomaly::{self, Anomaly};
 use crate::attributes::EngineAttributes;
-use crate::books;
 use crate::engine::Engine;
+use crate::engine_totals;
 use crate::handle::PATIENCE;
 use crate::metrics::{GpuTotals, StepTotals};
 use crate::outcome::{Outcome, Reason};
@@ -82,10 +82,10 @@ impl EngineTotals {
         let words = &reading.words;
         let total = |quantity: Quantity| words[word::TOTALS.wrapping_add(quantity as usize)];
         let given = |bit: u64| words[word::GAVE] & bit != 0;
-        let totals = books::Totals::of(&reading);
+        let totals = engine_totals::Totals::of(&reading);
         let [draft, verify] = totals.steps.phase_ticks;
         let phase = |bit: u64, ticks: u64| given(bit).then(|| shared.ticks.duration(ticks));
-        let metrics = totals.minus(&books::Totals::default(), &shared.ticks);
+        let metrics = totals.minus(&engine_totals::Totals::default(), &shared.ticks);
         let collections = Outcome::ALL.into_iter().flat_map(|outcome| {
             let reasons = Reason::ALL.into_iter();
             reasons.map(move |reason| (outcome, reason, word::collection(outcome, reason)))

@@ -19,10 +19,10 @@ use tracing::dispatcher::WeakDispatch;
 use tracing::span::Id;
 
 use crate::engine::Engine;
-use crate::open_steps::Slot;
 use crate::outcome::{Outcome, Reason};
 use crate::quantity::Amounts;
 use crate::shared::Shared;
+use crate::slot::Slot;
 
 pub use filter::CollectingSteps;
 use span::Collected;

@@ -18,6 +18,8 @@ mod published;
 mod quantity;
 #[path = "../../src/sequence.rs"]
 mod sequence;
+#[path = "../../src/slot.rs"]
+mod slot;
 #[path = "../../src/source.rs"]
 mod source;
 #[path = "../../src/step.rs"]

@@ -6,10 +6,11 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use crate::baton::Baton;
-use crate::open_steps::{NewStep, OpenSteps};
+use crate::open_steps::OpenSteps;
 use crate::published::{Published, word};
 use crate::quantity::{Amounts, Quantity};
 use crate::sequence::Sequence;
+use crate::slot::NewStep;
 
 /// Every model, by name.
 pub(crate) const ALL: [(&str, fn()); 6] = [
