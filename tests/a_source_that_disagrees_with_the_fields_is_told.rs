@@ -73,3 +73,30 @@ fn on_the_host_only_while_no_other_step_is_under_way() {
     handle.flush(Duration::from_secs(1)).unwrap();
     assert_eq!(disagreements(&exported), 1.0);
 }
+
+#[test]
+fn but_fields_that_contradict_each_other_are_compared_with_nothing() {
+    let exported = Exported::cumulative();
+    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let device = Device::default();
+    let _attached = handle.attach("0", device.source()).unwrap();
+    let drafts = |accepted, emitted| {
+        step_span!(
+            parent: None,
+            num_spec_tokens = 4,
+            num_drafts = 1,
+            num_accepted_tokens = accepted,
+            num_emitted_tokens = emitted
+        )
+    };
+    for (contradictory, kind) in [(drafts(5, 5), "accepted_exceeds_draft"), (drafts(3, 6), "emitted_exceeds_possible")]
+    {
+        contradictory.in_scope(|| device.add(3, 4));
+        drop(contradictory);
+        handle.flush(Duration::from_secs(1)).unwrap();
+        assert_eq!(exported.collect()[&anomaly(kind)], 1.0, "the fields by themselves");
+        assert_eq!(disagreements(&exported), 0.0, "{kind}");
+    }
+    assert_eq!(handle.metrics("0").unwrap().accepted_tokens, Some(6), "the source counts");
+}
