@@ -13,7 +13,7 @@ for k, run in runs.items():
         exported = points.get((f"spec_decode.{name}", run["engine"]))
         assert exported == run[name], f"k = {k}: {name} is {run[name]}, {exported} exported"
     # The passes are real sleeps, and the machine is shared.
-    assert abs(expected[k] / measured[k] - 1) < 0.2, f"k = {k}: expected {expected[k]}, measured {measured[k]}"
+    assert abs(expected[k] / measured[k] - 1) < 0.15, f"k = {k}: expected {expected[k]}, measured {measured[k]}"
 best, found = max(expected, key=expected.get), max(measured, key=measured.get)
 assert best == result["best"]["expected"] and found == result["best"]["measured"], result["best"]
 assert measured[best] > 0.93 * measured[found], f"best expected {best}, best measured {found}: {measured}"

@@ -81,22 +81,29 @@ fn but_fields_that_contradict_each_other_are_compared_with_nothing() {
     let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
     let device = Device::default();
     let _attached = handle.attach("0", device.source()).unwrap();
-    let drafts = |accepted, emitted| {
+    let drafts = |tokens, accepted, emitted| {
         step_span!(
             parent: None,
             num_spec_tokens = 4,
             num_drafts = 1,
+            num_draft_tokens = tokens,
             num_accepted_tokens = accepted,
             num_emitted_tokens = emitted
         )
     };
-    for (contradictory, kind) in [(drafts(5, 5), "accepted_exceeds_draft"), (drafts(3, 6), "emitted_exceeds_possible")]
-    {
-        contradictory.in_scope(|| device.add(3, 4));
-        drop(contradictory);
+    let contradictory = [
+        (drafts(5, 3, 4), "drafts_inconsistent", 1.0),
+        (drafts(4, 5, 5), "accepted_exceeds_draft", 1.0),
+        (drafts(4, 3, 6), "emitted_exceeds_possible", 1.0),
+        (drafts(5, 6, 6), "accepted_exceeds_draft", 2.0),
+        (drafts(4, 6, 6), "emitted_exceeds_possible", 2.0),
+    ];
+    for (step, kind, times) in contradictory {
+        step.in_scope(|| device.add(3, 4));
+        drop(step);
         handle.flush(Duration::from_secs(1)).unwrap();
-        assert_eq!(exported.collect()[&anomaly(kind)], 1.0, "the fields by themselves");
+        assert_eq!(exported.collect()[&anomaly(kind)], times, "{kind}, by the fields themselves");
         assert_eq!(disagreements(&exported), 0.0, "{kind}");
     }
-    assert_eq!(handle.metrics("0").unwrap().accepted_tokens, Some(6), "the source counts");
+    assert_eq!(handle.metrics("0").unwrap().accepted_tokens, Some(15), "the source counts");
 }

@@ -21,7 +21,7 @@ Usage: quickstart [OPTIONS]
   --batch B            sequences decoded together, 1 to 1024                   [8]
   --seed S             the same seed decodes the same text                     [0]
   --text FILE          what the models are made from                           [this example's source]
-  --sweep K,K,...      each k in turn, with a quarter of the steps plain, and which is the best
+  --sweep K,K,...      a step of each k in turn, a quarter of them plain, and which k is the best
   --draft-pass MICROS  what a pass of the draft model takes besides            [0, in a sweep 500]
   --target-pass MICROS what a pass of the target model takes besides           [0, in a sweep 5000]
   --interval SECONDS   the shortest time between two windows of the gauges     [0.5]
@@ -44,7 +44,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
-    /// Each k in turn; empty: one run.
+    /// A step of each k in turn; empty: one run.
     pub(crate) sweep: Vec<usize>,
     pub(crate) steps: u64,
     pub(crate) num_spec_tokens: usize,

@@ -1,4 +1,4 @@
-//! Each k in turn, by an engine of its own: what was measured, and what follows from it.
+//! Each k by an engine of its own: what was measured, and what follows from it.
 
 use std::io::{self, Write};
 
@@ -33,19 +33,38 @@ pub(crate) fn run(options: &Options, text: &[u8], handle: &Handle) -> Result<(Sw
     let vocabulary = Vocabulary::of(text);
     let tokens = vocabulary.encode(text);
     let models = train(&vocabulary, &tokens);
-    let (mut runs, mut attached) = (Vec::new(), Vec::new());
-    for &num_spec_tokens in &options.sweep {
-        let name = format!("k={num_spec_tokens}");
-        let mut counters = HostCounters::new();
-        attached.push(attach(handle, &name, &counters)?);
-        let plan = Plan { engine: name.clone(), num_spec_tokens, plain_every: PLAIN_EVERY, ..Plan::of(options) };
-        let mut engine = Engine::new(&models, &tokens, plan);
-        (0..options.steps).for_each(|_| engine.step(&mut counters));
-        handle.flush(FLUSH_TIMEOUT).map_err(|error| error.to_string())?;
-        let metrics = handle.metrics(&name).unwrap_or_default();
-        runs.push(Run { num_spec_tokens: num_spec_tokens as u64, metrics });
+    let plan = |num_spec_tokens: usize| Plan {
+        engine: name(num_spec_tokens),
+        num_spec_tokens,
+        plain_every: PLAIN_EVERY,
+        ..Plan::of(options)
+    };
+    let mut engines: Vec<_> = options
+        .sweep
+        .iter()
+        .map(|&num_spec_tokens| (Engine::new(&models, &tokens, plan(num_spec_tokens)), HostCounters::new()))
+        .collect();
+    let attached = options
+        .sweep
+        .iter()
+        .zip(&engines)
+        .map(|(&num_spec_tokens, (_, counters))| attach(handle, &name(num_spec_tokens), counters))
+        .collect::<Result<_, _>>()?;
+    for _ in 0..options.steps {
+        // A step of each in turn: what else the machine does slows all of them alike.
+        engines.iter_mut().for_each(|(engine, counters)| engine.step(counters));
     }
-    Ok((Sweep::new(runs), attached))
+    handle.flush(FLUSH_TIMEOUT).map_err(|error| error.to_string())?;
+    let run = |&num_spec_tokens: &usize| Run {
+        num_spec_tokens: num_spec_tokens as u64,
+        metrics: handle.metrics(&name(num_spec_tokens)).unwrap_or_default(),
+    };
+    Ok((Sweep::new(options.sweep.iter().map(run).collect()), attached))
+}
+
+/// The engine of this k.
+fn name(num_spec_tokens: usize) -> String {
+    format!("k={num_spec_tokens}")
 }
 
 impl Run {
