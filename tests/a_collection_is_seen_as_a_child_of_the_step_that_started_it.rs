@@ -6,12 +6,10 @@
 mod support;
 mod traced;
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use opentelemetry::trace::{SpanId, Status};
-use support::Device;
+use support::{Device, run};
 use traced::{INTERVAL, Traces, attribute, layer_builder, step};
 use tracing::{Dispatch, Instrument};
 use tracing_spec_decode::source::{Dead, Failed, SourceError};
@@ -164,15 +162,6 @@ fn a_death_and_a_detach_are_losses_also_outside_of_any_step() {
     for lost in [detached, dead] {
         assert_eq!(attribute(lost, "spec_decode.collection.outcome").as_deref(), Some("lost"));
         assert!(lost.links.links.is_empty(), "it ended outside of any step");
-    }
-}
-
-fn run<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return output;
-        }
     }
 }
 

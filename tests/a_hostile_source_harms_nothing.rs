@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::{Exported, anomaly};
+use support::{Exported, anomaly, set_default};
 use tracing_spec_decode::source::{Busy, CounterSource, Counters, Dead, Failed, Layout, Mark, Snapshot, SourceError};
 use tracing_spec_decode::{AttachError, SourceState, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
 
 /// What is thrown panics once more when it is dropped.
 struct Bomb;
@@ -82,8 +81,7 @@ impl Drop for Panics {
 #[test]
 fn a_panic_in_a_step_never_reaches_the_engine() {
     for call in ["start", "poll", "mark", "drop"] {
-        let (layer, handle) = builder().with_interval(Duration::ZERO).build().unwrap();
-        let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+        let (handle, _default) = set_default(builder().with_interval(Duration::ZERO));
         let armed = Arc::new(AtomicU32::new(0));
         let attached = handle.attach("0", Panics { call, armed: Arc::clone(&armed) }).unwrap();
         armed.store(1, Ordering::Relaxed);
@@ -153,8 +151,7 @@ impl CounterSource for Set {
 
 #[test]
 fn boxes_of_another_length_are_cut_or_filled_with_what_was_known() {
-    let (layer, handle) = builder().build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder());
     let set = Set::default();
     set.to(0, &[]);
     let _attached = handle.attach("0", set.clone()).unwrap();
@@ -172,8 +169,7 @@ fn boxes_of_another_length_are_cut_or_filled_with_what_was_known() {
 #[test]
 fn a_restart_behind_a_history_is_one_restart() {
     let exported = Exported::cumulative();
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
     let set = Set::default();
     set.to(9, &[9, 9, 9]);
     let _attached = handle.attach("0", set.clone()).unwrap();
@@ -209,8 +205,7 @@ impl CounterSource for OnHost {
 
 #[test]
 fn a_source_on_the_host_that_fails_is_counted() {
-    let (layer, handle) = builder().build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder());
     let answer = Arc::new(Mutex::new(None));
     let _attached = handle.attach("0", OnHost(Arc::clone(&answer))).unwrap();
     for error in [SourceError::Failed(Failed::Driver(7)), SourceError::Busy(Busy::Contended)] {

@@ -5,9 +5,8 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Device, Exported, of_engine};
+use support::{Exported, Stack, collections, of_engine, set_default};
 use tracing_spec_decode::{HostCounters, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
 
 fn step(accepted: u32) {
     drop(step_span!(num_spec_tokens = 4, num_drafts = 1, num_accepted_tokens = accepted));
@@ -16,8 +15,7 @@ fn step(accepted: u32) {
 #[test]
 fn counted_by_fields() {
     let exported = Exported::cumulative();
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
     handle.rebase("0");
     step(0);
     handle.flush(Duration::ZERO).unwrap();
@@ -34,8 +32,7 @@ fn counted_by_fields() {
 
 #[test]
 fn counted_on_the_host_by_position() {
-    let (layer, handle) = builder().build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder());
     let mut counters = HostCounters::new();
     let _attached = handle.attach("0", counters.source()).unwrap();
     let mut step = |accepted| {
@@ -51,27 +48,21 @@ fn counted_on_the_host_by_position() {
 
 #[test]
 fn a_copy_in_flight_is_void_and_what_it_held_comes_with_the_next() {
-    let exported = Exported::cumulative();
-    let (clock, mock) = quanta::Clock::mock();
-    let (layer, handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-    let device = Device::default();
-    let _attached = handle.attach("0", device.source()).unwrap();
+    let stack = Stack::new();
+    let (device, _attached) = stack.attach();
     let step = || step_span!(num_spec_tokens = 4, num_drafts = 1).in_scope(|| device.add(3, 4));
     step();
-    handle.flush(Duration::from_secs(1)).unwrap();
-    mock.increment(Duration::from_secs(6));
+    stack.flush();
+    stack.pass(6_000);
     step();
-    handle.rebase("0");
+    stack.handle.rebase("0");
     step();
-    assert_eq!(handle.metrics("0").unwrap().draft_tokens, Some(0), "the copy of before the rebase shows nothing");
+    assert_eq!(stack.metrics().draft_tokens, Some(0), "the copy of before the rebase shows nothing");
     step();
-    handle.flush(Duration::from_secs(1)).unwrap();
-    let metrics = handle.metrics("0").unwrap();
+    stack.flush();
+    let metrics = stack.metrics();
     assert_eq!((metrics.draft_tokens, metrics.accepted_tokens), (Some(12), Some(9)), "counted since the last sample");
-    let points = exported.collect();
+    let points = stack.collect();
     assert_eq!(points[&of_engine("draft_tokens")], 16.0);
-    let void =
-        "spec_decode.collections{error.type=half_step,spec_decode.collection.outcome=skipped,spec_decode.engine=0}";
-    assert_eq!(points[void], 1.0);
+    assert_eq!(collections(&points, "skipped", Some("half_step")), 1.0);
 }

@@ -5,9 +5,8 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Device, Exported, anomaly};
+use support::{Device, Exported, Stack, anomaly, set_default};
 use tracing_spec_decode::{HostCounters, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
 
 fn disagreements(exported: &Exported) -> f64 {
     exported.collect().get(&anomaly("source_disagrees")).copied().unwrap_or_default()
@@ -27,8 +26,7 @@ fn step(accepted: u32) -> tracing::Span {
 #[test]
 fn of_a_device() {
     let exported = Exported::cumulative();
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
     let device = Device::default();
     let _attached = handle.attach("0", device.source()).unwrap();
     let flush = || handle.flush(Duration::from_secs(1)).unwrap();
@@ -51,27 +49,28 @@ fn of_a_device() {
 
 #[test]
 fn on_the_host_only_while_no_other_step_is_under_way() {
-    let exported = Exported::cumulative();
-    let (clock, mock) = quanta::Clock::mock();
-    let (layer, handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let stack = Stack::new();
     let mut counters = HostCounters::new();
-    let _attached = handle.attach("0", counters.source()).unwrap();
+    let _attached = stack.handle.attach("0", counters.source()).unwrap();
     for _ in 0..5 {
         let (first, second) = (step(3), step(1));
         let (in_first, in_second) = (first.enter(), second.enter());
         assert!(counters.record_draft(4, 3, 4));
         assert!(counters.record_draft(4, 1, 2));
-        mock.increment(Duration::from_secs(6));
+        stack.pass(6_000);
         drop(in_first);
         drop(first);
         drop(in_second);
         drop(second);
     }
-    assert_eq!(disagreements(&exported), 0.0, "the source is ahead of the first step's close by the second's draft");
+    assert_eq!(
+        disagreements(&stack.exported),
+        0.0,
+        "the source is ahead of the first step's close by the second's draft"
+    );
     step(3).in_scope(|| assert!(counters.record_draft(4, 2, 3)));
-    handle.flush(Duration::from_secs(1)).unwrap();
-    assert_eq!(disagreements(&exported), 1.0);
+    stack.flush();
+    assert_eq!(disagreements(&stack.exported), 1.0);
 }
 
 #[test]

@@ -6,19 +6,15 @@ mod support;
 
 use std::time::Duration;
 
-use support::Device;
+use support::Stack;
 use tracing_spec_decode::{builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
 
 #[test]
 fn the_sample_waits_for_an_interval_and_no_longer() {
-    let (clock, mock) = quanta::Clock::mock();
-    let (layer, handle) = builder().with_clock(clock).with_interval(Duration::from_secs(5)).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-    let device = Device::default();
-    let _attached = handle.attach("0", device.source()).unwrap();
+    let stack = Stack::of(builder().with_interval(Duration::from_secs(5)));
+    let (device, _attached) = stack.attach();
     let published = || {
-        let totals = &handle.totals().engines[0];
+        let totals = &stack.handle.totals().engines[0];
         (totals.draft_tokens, totals.accepted_tokens)
     };
     let step = |accepted: u64| {
@@ -27,42 +23,39 @@ fn the_sample_waits_for_an_interval_and_no_longer() {
         span
     };
 
-    mock.increment(Duration::from_secs(6));
+    stack.pass(6_000);
     let kept = step(3);
     drop(step(2));
     assert_eq!(published(), (0, 0), "the copy has landed, and its step is open");
-    mock.increment(Duration::from_millis(4_999));
+    stack.pass(4_999);
     drop(step(1));
     assert_eq!(published(), (0, 0), "not an interval yet");
-    mock.increment(Duration::from_millis(1));
+    stack.pass(1);
     drop(step(0));
     assert_eq!(published(), (4, 3), "the step as it is, and what the copy holds");
 
     drop(kept);
     assert_eq!(published(), (4, 3));
-    handle.flush(Duration::from_secs(10)).unwrap();
+    stack.flush();
     assert_eq!(published(), (16, 6));
 }
 
 #[test]
 fn fields_that_change_after_they_were_taken_disagree_with_no_source() {
-    let (clock, mock) = quanta::Clock::mock();
-    let (layer, handle) = builder().with_clock(clock).with_interval(Duration::from_secs(5)).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-    let device = Device::default();
-    let _attached = handle.attach("0", device.source()).unwrap();
+    let stack = Stack::of(builder().with_interval(Duration::from_secs(5)));
+    let (device, _attached) = stack.attach();
 
-    mock.increment(Duration::from_secs(6));
+    stack.pass(6_000);
     let kept = step_span!(num_spec_tokens = 4, num_drafts = 1, num_accepted_tokens = 1, num_emitted_tokens = 4);
     kept.in_scope(|| device.add(3, 4));
-    handle.poll("0");
-    mock.increment(Duration::from_secs(5));
-    handle.poll("0");
-    assert_eq!(handle.totals().engines[0].accepted_tokens, 3, "taken as it is");
+    stack.handle.poll("0");
+    stack.pass(5_000);
+    stack.handle.poll("0");
+    assert_eq!(stack.handle.totals().engines[0].accepted_tokens, 3, "taken as it is");
     kept.record("num_accepted_tokens", 3);
     drop(kept);
-    handle.flush(Duration::from_secs(10)).unwrap();
-    let totals = &handle.totals().engines[0];
+    stack.flush();
+    let totals = &stack.handle.totals().engines[0];
     assert_eq!((totals.draft_tokens, totals.accepted_tokens), (4, 3));
     assert!(!totals.anomalies.iter().any(|(anomaly, _)| *anomaly == "source_disagrees"), "{totals:?}");
 }

@@ -8,13 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use support::{Exported, Watchdog};
+use support::{Stack, Watchdog};
 use tracing::info_span;
 use tracing_spec_decode::source::{
     Busy, CounterSource, Counters, Dead, GpuTimes, Layout, Mark, Part, Snapshot, SourceError,
 };
-use tracing_spec_decode::{Attached, GpuTotals, Handle, TimedSteps, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_spec_decode::{Attached, GpuTotals, TimedSteps, step_span};
 
 /// A device whose clock is set by the test, with the marks that it was asked for.
 #[derive(Default)]
@@ -93,27 +92,19 @@ impl CounterSource for Device {
 }
 
 struct Engine {
-    exported: Exported,
-    handle: Handle,
-    mock: Arc<quanta::Mock>,
-    device: Device,
     attached: Option<Attached>,
+    device: Device,
+    stack: Stack,
     _watchdog: Watchdog,
-    _default: tracing::subscriber::DefaultGuard,
 }
 
 impl Engine {
-    /// Attached, and an interval later: a copy is due.
+    /// A copy is due.
     fn due() -> Self {
-        let exported = Exported::cumulative();
-        let (clock, mock) = quanta::Clock::mock();
-        let (layer, handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
-        let default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-        let device = Device::default();
-        let attached = Some(handle.attach("0", device.clone()).unwrap());
-        mock.increment(Duration::from_secs(6));
         let watchdog = Watchdog::of(Duration::from_secs(60));
-        Self { exported, handle, mock, device, attached, _watchdog: watchdog, _default: default }
+        let device = Device::default();
+        let (stack, attached) = Stack::due(device.clone());
+        Self { attached: Some(attached), device, stack, _watchdog: watchdog }
     }
 
     fn phase(&self, name: &'static str, millis: u64) {
@@ -131,20 +122,20 @@ impl Engine {
     }
 
     fn gpu(&self) -> GpuTotals {
-        self.handle.totals().engines[0].gpu
+        self.stack.gpu()
     }
 
     /// Another interval passes, and a step without work publishes the copy in flight.
     fn publish(&self) {
         step().in_scope(|| ());
-        self.mock.increment(Duration::from_secs(6));
+        self.stack.pass(6_000);
     }
 
     /// Nothing was timed, and the next step is.
     fn recovers_without_a_time(&self) {
         self.publish();
         assert_eq!(self.gpu(), GpuTotals::default());
-        assert!(!self.exported.collect().keys().any(|name| name.starts_with("spec_decode.gpu")));
+        assert!(!self.stack.collect().keys().any(|name| name.starts_with("spec_decode.gpu")));
         self.whole_step();
         self.publish();
         assert_eq!(self.gpu(), once(6, Some(1), Some(3)));
@@ -188,13 +179,13 @@ fn only_steps_that_begin_when_a_copy_is_due_are_marked() {
     }
     assert_eq!((engine.device.marks().len(), engine.device.with(|state| state.asked)), (6, 1));
     assert_eq!(engine.gpu(), once(6, Some(1), Some(3)));
-    engine.mock.increment(Duration::from_secs(6));
+    engine.stack.pass(6_000);
     engine.whole_step();
     engine.publish();
     let gpu = engine.gpu();
     assert_eq!((gpu.step, gpu.draft, gpu.verify), (timed(2, 12), timed(2, 2), timed(2, 6)));
     assert_eq!((gpu.step.mean(), TimedSteps::default().mean()), (Some(Duration::from_millis(6)), None));
-    let points = engine.exported.collect();
+    let points = engine.stack.collect();
     for (phase, time) in [("step", 0.012), ("draft", 0.002), ("verify", 0.006)] {
         let point =
             |name: &str| points[&format!("spec_decode.gpu.{name}{{spec_decode.engine=0,spec_decode.phase={phase}}}")];
@@ -207,19 +198,19 @@ fn the_totals_are_those_of_the_last_sample_and_count_on_over_a_detach() {
     let mut engine = Engine::due();
     engine.whole_step();
     engine.publish();
-    let earlier = engine.handle.metrics("0").unwrap();
+    let earlier = engine.stack.metrics();
     assert_eq!(earlier.gpu, once(6, Some(1), Some(3)));
     engine.whole_step();
-    assert_eq!(engine.handle.metrics("0").unwrap().gpu, earlier.gpu);
+    assert_eq!(engine.stack.metrics().gpu, earlier.gpu);
     engine.publish();
-    let later = engine.handle.metrics("0").unwrap();
+    let later = engine.stack.metrics();
     assert_eq!((later.since(&earlier).gpu, earlier.merged(&earlier).gpu), (earlier.gpu, later.gpu));
     engine.attached = None;
     engine.device.marks();
     engine.whole_step();
     assert_eq!((engine.device.marks(), engine.gpu()), (vec![], later.gpu));
-    engine.attached = Some(engine.handle.attach("0", engine.device.clone()).unwrap());
-    assert_eq!(engine.handle.metrics("0").unwrap().gpu, GpuTotals::default());
+    engine.attached = Some(engine.stack.handle.attach("0", engine.device.clone()).unwrap());
+    assert_eq!(engine.stack.metrics().gpu, GpuTotals::default());
     assert_eq!(engine.gpu(), later.gpu);
 }
 
@@ -299,16 +290,16 @@ fn a_step_that_begins_inside_another_is_not_timed() {
 fn a_copy_that_a_flush_or_an_idle_poll_starts_has_no_time() {
     let engine = Engine::due();
     let in_step = step().entered();
-    engine.handle.poll("0");
+    engine.stack.handle.poll("0");
     drop(in_step);
     engine.publish();
     assert_eq!(engine.device.marks(), [Mark::Begin(Part::Step)]);
-    engine.handle.poll("0");
+    engine.stack.handle.poll("0");
     engine.publish();
     assert_eq!(engine.device.marks(), [], "no step, no mark");
     let in_step = step().entered();
-    engine.handle.flush(Duration::from_secs(1)).unwrap();
-    engine.mock.increment(Duration::from_secs(6));
+    engine.stack.flush();
+    engine.stack.pass(6_000);
     drop(in_step);
     engine.recovers_without_a_time();
 }
@@ -370,14 +361,14 @@ fn a_start_that_is_refused_drops_the_marks() {
     engine.device.with(|state| state.refuses_starts = None);
     assert_eq!(engine.device.marks(), ALL_MARKS);
     // A copy without marks of its own: it does not get those.
-    engine.handle.poll("0");
+    engine.stack.handle.poll("0");
     engine.recovers_without_a_time();
 }
 
 #[test]
 fn a_mark_that_fails_costs_its_part_the_time_and_nothing_else() {
     let refused = Some(SourceError::Busy(Busy::Capturing));
-    let collections = |engine: &Engine| engine.handle.totals().engines[0].collections.clone();
+    let collections = |engine: &Engine| engine.stack.handle.totals().engines[0].collections.clone();
     let engine = Engine::due();
     engine.device.with(|state| state.refuses_marks = refused);
     engine.whole_step();
@@ -421,7 +412,7 @@ fn a_source_that_will_never_mark_again_is_not_asked_again() {
         engine.whole_step();
         engine.publish();
         assert_eq!((engine.device.marks(), engine.gpu()), (vec![], GpuTotals::default()));
-        assert_eq!(engine.handle.totals().engines[0].collections, [("resolved", None, 2)]);
+        assert_eq!(engine.stack.handle.totals().engines[0].collections, [("resolved", None, 2)]);
     }
 }
 

@@ -6,13 +6,10 @@
 
 mod support;
 
-use std::time::Duration;
-
 use allocation_counter::measure;
-use support::Exported;
+use support::{Stack, totals_of};
 use tracing_spec_decode::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
-use tracing_spec_decode::{HostCounters, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_spec_decode::{HostCounters, step_span};
 
 /// A source that lands at the second poll, and allocates nothing itself.
 #[derive(Default)]
@@ -44,17 +41,14 @@ impl CounterSource for Device {
 
 #[test]
 fn no_step_allocates() {
-    let exported = Exported::cumulative();
-    let (clock, mock) = quanta::Clock::mock();
-    let (layer, handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let stack = Stack::new();
     let mut counters = HostCounters::new();
-    let _device = handle.attach("device", Device::default()).unwrap();
-    let _host = handle.attach("host", counters.source()).unwrap();
+    let _device = stack.handle.attach("device", Device::default()).unwrap();
+    let _host = stack.handle.attach("host", counters.source()).unwrap();
 
     let mut rounds = |rounds: u64| {
         for round in 0..rounds {
-            mock.increment(Duration::from_secs(1));
+            stack.pass(1_000);
             for engine in ["fields", "device", "host"] {
                 let k = 3 + round % 4;
                 let span = step_span!(engine = %engine, num_spec_tokens = k, num_drafts = 2, num_sequences = 2);
@@ -73,8 +67,8 @@ fn no_step_allocates() {
     assert_eq!(allocations.count_total, 0, "{allocations:?}");
 
     // The steps did what they are there for.
-    assert_eq!(handle.status("fields").steps, 2_200);
-    let resolved = &handle.totals().engines.into_iter().find(|engine| engine.engine == "device").unwrap().collections;
+    assert_eq!(stack.handle.status("fields").steps, 2_200);
+    let resolved = totals_of(&stack.handle, "device").collections;
     assert!(matches!(resolved[..], [("resolved", None, copies)] if copies > 150), "{resolved:?}");
     // And the counter counts.
     assert!(measure(|| drop(vec![1])).count_total > 0);

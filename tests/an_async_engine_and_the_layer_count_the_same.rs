@@ -23,7 +23,7 @@ use std::time::Duration;
 use before::Stats;
 use model::{Models, Sequence};
 use opentelemetry_sdk::metrics::Temporality;
-use support::{Exported, Points, Watchdog};
+use support::{Exported, Points, Watchdog, totals_of};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -73,10 +73,6 @@ fn the_truth(runtime: &Runtime) -> Vec<(Vec<Sequence>, Stats)> {
 
 fn wait_for_all<S>(runtime: &Runtime, engines: Vec<JoinHandle<(Vec<Sequence>, S)>>) -> Vec<Vec<Sequence>> {
     engines.into_iter().map(|engine| runtime.block_on(engine).unwrap().0).collect()
-}
-
-fn totals_of(handle: &Handle, engine: &str) -> EngineTotals {
-    handle.totals().engines.into_iter().find(|totals| totals.engine == engine).unwrap()
 }
 
 fn assert_totals(totals: &EngineTotals, stats: &Stats) {

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use opentelemetry_sdk::metrics::Temporality;
 use proptest::prelude::*;
-use support::{Device, Exported, is_counter};
+use support::{Device, Exported, is_counter, stack_of};
 use tracing::field::Empty;
 use tracing::{Dispatch, Span, info_span};
 use tracing_spec_decode::source::{Busy, Failed, SourceError};
 use tracing_spec_decode::{Attached, Handle, builder};
-use tracing_subscriber::layer::SubscriberExt;
 
 pub(crate) const ENGINES: [&str; 2] = ["a", "b"];
 pub(crate) const SLOTS: usize = 4;
@@ -193,13 +192,8 @@ impl World {
     fn new() -> Self {
         let (clock, mock) = quanta::Clock::mock();
         let exported = Exported::new(&[Temporality::Cumulative, Temporality::Delta]);
-        let (layer, handle) = builder()
-            .with_clock(clock)
-            .with_interval(Duration::from_secs(5))
-            .with_meter_provider(&exported.provider)
-            .build()
-            .unwrap();
-        let dispatch = Dispatch::new(tracing_subscriber::registry().with(layer));
+        let builder = builder().with_clock(clock).with_interval(Duration::from_secs(5));
+        let (dispatch, handle) = stack_of(builder.with_meter_provider(&exported.provider));
         Self {
             dispatch,
             handle,

@@ -3,16 +3,14 @@
 
 mod support;
 
-use support::{Exported, anomaly};
+use support::{Exported, anomaly, set_default};
 use tracing::field::Empty;
 use tracing::info_span;
 use tracing_spec_decode::{Handle, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
 
 fn with_layer<T>(test: impl FnOnce(&Handle, &Exported) -> T) -> T {
     let exported = Exported::cumulative();
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
     test(&handle, &exported)
 }
 

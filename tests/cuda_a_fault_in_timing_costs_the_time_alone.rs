@@ -4,11 +4,10 @@
 
 mod sim;
 
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use cudarc::driver::sys;
-use sim::{Engine, FOR_EVER, Sim, sim};
+use sim::{Engine, FOR_EVER, Sim, count_on_device, sim};
 use tracing::info_span;
 use tracing_spec_decode::cuda::{CudaError, release_unused};
 use tracing_spec_decode::{EngineTotals, GpuTotals, SourceState, builder, step_span};
@@ -52,11 +51,7 @@ fn three_steps(break_it: impl FnOnce(&Sim), mend_it: impl FnOnce(&Sim)) -> Engin
         step_span!(num_spec_tokens = 4, num_drafts = 1).in_scope(|| {
             info_span!("spec_decode_draft").in_scope(|| ());
             info_span!("spec_decode_verify").in_scope(|| ());
-            for (word, tokens) in [(0, 3), (8, 4)] {
-                // The simulator's device memory is this process's own.
-                let word = unsafe { AtomicI64::from_ptr((block as usize + word) as *mut i64) };
-                word.fetch_add(tokens, Ordering::Relaxed);
-            }
+            count_on_device(block);
         });
         sim.settle();
     };

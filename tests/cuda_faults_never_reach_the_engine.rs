@@ -6,16 +6,13 @@
 mod sim;
 mod support;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use cudarc::driver::sys;
-use sim::{ALL, Engine, FOR_EVER, Sim, sim};
-use support::{Exported, of_engine};
+use sim::{ALL, Engine, FOR_EVER, Sim, count_on_device, sim};
+use support::{Points, Stack, collections, of_engine, of_steps};
 use tracing_spec_decode::cuda::release_unused;
-use tracing_spec_decode::{SourceState, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_spec_decode::{SourceState, step_span};
 
 /// The functions of the path, and whether the second try that the way back makes mends a single error.
 const PATH: [(&str, bool); 10] = [
@@ -72,17 +69,14 @@ fn check(function: &str, mends: bool, fault: Fault) {
     let sim = sim();
     let case = format!("{function} {fault:?}");
     let engine = Engine::new(0);
-    let exported = Exported::cumulative();
-    let (clock, mock) = quanta::Clock::mock();
-    let (layer, handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let stack = Stack::new();
     let before = sim.live_handles();
-    let attached = handle.attach("0", engine.source()).unwrap();
+    let attached = stack.handle.attach("0", engine.source()).unwrap();
     let block = engine.address();
     // From here on the engine makes no driver call: the faults are the layer's alone.
     unsafe { sys::cuCtxSetCurrent(std::ptr::null_mut()) }.result().unwrap();
     let step = |seconds: u64| {
-        mock.increment(Duration::from_secs(seconds));
+        stack.pass(1_000 * seconds);
         let span = step_span!(num_spec_tokens = 4, num_drafts = 1);
         span.in_scope(|| count_on_device(block));
         drop(span);
@@ -109,21 +103,18 @@ fn check(function: &str, mends: bool, fault: Fault) {
     if fault == Fault::NeverCompletes {
         let queries = sim.calls(me, "cuEventQuery") - queried;
         assert!((20..=42).contains(&queries), "{case}: {queries} queries in 28 intervals, one or so in each");
-        assert!(matches!(handle.status("0").source, SourceState::InFlight(_)));
+        assert!(matches!(stack.handle.status("0").source, SourceState::InFlight(_)));
     }
     let dead = matches!(fault, Fault::Sticky | Fault::Deinitialised);
-    assert_eq!(handle.status("0").source == SourceState::Dead, dead, "{case}: {:?}", handle.status("0"));
+    assert_eq!(stack.handle.status("0").source == SourceState::Dead, dead, "{case}: {:?}", stack.handle.status("0"));
     recover(&sim);
     if !dead {
         step(400);
         step(1);
-        handle.flush(Duration::from_secs(5)).unwrap_or_else(|error| panic!("{case}: {error}"));
+        stack.handle.flush(Duration::from_secs(5)).unwrap_or_else(|error| panic!("{case}: {error}"));
     }
-    let points = exported.collect();
-    assert_eq!(
-        points["spec_decode.steps{spec_decode.drafted=true,spec_decode.engine=0}"],
-        42.0 + 2.0 * f64::from(!dead)
-    );
+    let points = stack.collect();
+    assert_eq!(points[&of_steps("steps", true)], 42.0 + 2.0 * f64::from(!dead));
     outcome(&case, &points, mends, fault);
     if !dead {
         let steps = 44.0;
@@ -141,15 +132,6 @@ fn check(function: &str, mends: bool, fault: Fault) {
     engine.context.check_err().unwrap();
 }
 
-/// What a kernel of the engine's would do: three tokens accepted, four emitted.
-fn count_on_device(block: u64) {
-    for (word, tokens) in [(0, 3), (8, 4)] {
-        // The simulator's device memory is this process's own.
-        let word = unsafe { AtomicI64::from_ptr((block as usize + word) as *mut i64) };
-        word.fetch_add(tokens, Ordering::Relaxed);
-    }
-}
-
 fn recover(sim: &Sim) {
     sim.heal();
     sim.work_again();
@@ -157,23 +139,18 @@ fn recover(sim: &Sim) {
     sim.settle();
 }
 
-fn outcome(case: &str, points: &BTreeMap<String, f64>, mends: bool, fault: Fault) {
-    let counted = |kind: &str, outcome: &str| {
-        let kind = if kind.is_empty() { String::new() } else { format!("error.type={kind},") };
-        let name =
-            format!("spec_decode.collections{{{kind}spec_decode.collection.outcome={outcome},spec_decode.engine=0}}");
-        points.get(&name).copied().unwrap_or_default()
-    };
+fn outcome(case: &str, points: &Points, mends: bool, fault: Fault) {
+    let driver_errors = collections(points, "failed", Some("driver_error"));
     match fault {
-        Fault::Sticky => assert_eq!(counted("device_lost", "lost"), 1.0, "{case}: {points:#?}"),
-        Fault::Deinitialised => assert_eq!(counted("no_driver", "lost"), 1.0, "{case}: {points:#?}"),
-        Fault::NeverCompletes => assert!(counted("", "resolved") >= 2.0, "{case}: {points:#?}"),
+        Fault::Sticky => assert_eq!(collections(points, "lost", Some("device_lost")), 1.0, "{case}: {points:#?}"),
+        Fault::Deinitialised => assert_eq!(collections(points, "lost", Some("no_driver")), 1.0, "{case}: {points:#?}"),
+        Fault::NeverCompletes => assert!(collections(points, "resolved", None) >= 2.0, "{case}: {points:#?}"),
         // A context that can't be popped stays, and then needs no pop.
-        Fault::ForEver if mends => assert_eq!(counted("driver_error", "failed"), 1.0, "{case}: {points:#?}"),
-        Fault::ForEver => assert!(counted("driver_error", "failed") >= 2.0, "{case}: {points:#?}"),
+        Fault::ForEver if mends => assert_eq!(driver_errors, 1.0, "{case}: {points:#?}"),
+        Fault::ForEver => assert!(driver_errors >= 2.0, "{case}: {points:#?}"),
         // Called twice and mended, or not called a second time in that sample.
         Fault::SecondOnce if mends || case.contains("ExchangeStreamCaptureMode") => {}
-        Fault::Once if mends => assert_eq!(counted("driver_error", "failed"), 0.0, "{case}: {points:#?}"),
-        Fault::Once | Fault::SecondOnce => assert_eq!(counted("driver_error", "failed"), 1.0, "{case}: {points:#?}"),
+        Fault::Once if mends => assert_eq!(driver_errors, 0.0, "{case}: {points:#?}"),
+        Fault::Once | Fault::SecondOnce => assert_eq!(driver_errors, 1.0, "{case}: {points:#?}"),
     }
 }

@@ -6,49 +6,22 @@ mod sim;
 mod support;
 
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use sim::{Engine, Sim, TO_DEVICE, TO_HOST, sim};
-use support::Exported;
+use support::Stack;
 use tracing::info_span;
 use tracing_spec_decode::cuda::{CudaSource, DeviceCounters};
 use tracing_spec_decode::source::{CounterSource, Counters, Mark, Part, Snapshot};
-use tracing_spec_decode::{Attached, GpuTotals, Handle, TimedSteps, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_spec_decode::{GpuTotals, TimedSteps, step_span};
 
-struct Stack {
-    exported: Exported,
-    handle: Handle,
-    mock: Arc<quanta::Mock>,
-    _attached: Attached,
-    _default: tracing::subscriber::DefaultGuard,
-}
-
-impl Stack {
-    /// Attached, and an interval later.
-    fn due(source: CudaSource) -> Self {
-        let exported = Exported::cumulative();
-        let (clock, mock) = quanta::Clock::mock();
-        let (layer, handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
-        let default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-        let attached = handle.attach("0", source).unwrap();
-        mock.increment(Duration::from_secs(6));
-        Self { exported, handle, mock, _attached: attached, _default: default }
-    }
-
-    fn gpu(&self) -> GpuTotals {
-        self.handle.totals().engines[0].gpu
-    }
-
-    /// A step without work publishes what has landed, and an interval passes.
-    fn publish(&self, sim: &Sim) -> GpuTotals {
-        sim.settle();
-        step().in_scope(|| ());
-        self.mock.increment(Duration::from_secs(6));
-        self.gpu()
-    }
+/// A step without work publishes what has landed, and an interval passes.
+fn publish(stack: &Stack, sim: &Sim) -> GpuTotals {
+    sim.settle();
+    step().in_scope(|| ());
+    stack.pass(6_000);
+    stack.gpu()
 }
 
 fn step() -> tracing::Span {
@@ -76,7 +49,7 @@ fn timed(steps: u64, micros: u64) -> TimedSteps {
 fn of_sampled_steps_and_their_phases() {
     let sim = sim();
     let engine = Engine::new(0);
-    let stack = Stack::due(engine.source().with_gpu_time().unwrap());
+    let (stack, _attached) = Stack::due(engine.source().with_gpu_time().unwrap());
     sim.set_cost(TO_DEVICE, Duration::from_micros(500));
     // The host's clock stands still, and the device has not begun: what counts is what it takes.
     sim.hold(engine.handle(), TO_DEVICE);
@@ -84,13 +57,13 @@ fn of_sampled_steps_and_their_phases() {
     run_step(&engine);
     assert_eq!(stack.gpu(), GpuTotals::default());
     sim.release(engine.handle(), TO_DEVICE);
-    let gpu = stack.publish(&sim);
+    let gpu = publish(&stack, &sim);
     assert_eq!((gpu.step, gpu.draft, gpu.verify), (timed(1, 3_500), timed(1, 1_000), timed(1, 2_000)));
     sim.set_cost(TO_DEVICE, Duration::from_micros(1));
     run_step(&engine);
-    let gpu = stack.publish(&sim);
+    let gpu = publish(&stack, &sim);
     assert_eq!((gpu.step, gpu.draft, gpu.verify), (timed(2, 3_507), timed(2, 1_002), timed(2, 2_004)));
-    let points = stack.exported.collect();
+    let points = stack.collect();
     for (phase, seconds) in [("step", 0.003_507), ("draft", 0.001_002), ("verify", 0.002_004)] {
         let point =
             |name: &str| points[&format!("spec_decode.gpu.{name}{{spec_decode.engine=0,spec_decode.phase={phase}}}")];
@@ -105,10 +78,10 @@ fn also_with_counters_of_our_own_and_on_the_legacy_stream() {
     let engine = Engine::new(0);
     let legacy = engine.context.default_stream();
     let counters = DeviceCounters::from_cudarc(&legacy, 4).unwrap();
-    let stack = Stack::due(counters.source().unwrap().with_gpu_time().unwrap());
+    let (stack, _attached) = Stack::due(counters.source().unwrap().with_gpu_time().unwrap());
     sim.set_cost(TO_DEVICE, Duration::from_micros(500));
     step().in_scope(|| sim::set_on(&legacy, engine.address(), &[1]));
-    assert_eq!(stack.publish(&sim).step, timed(1, 500));
+    assert_eq!(publish(&stack, &sim).step, timed(1, 500));
     assert_eq!(sim.misuse(), "");
 }
 
@@ -138,7 +111,7 @@ fn calls_of_a_step(sim: &Sim) -> Vec<String> {
 fn a_boundary_costs_seven_calls_and_the_poll_three_more() {
     let sim = sim();
     let engine = Engine::new(0);
-    let stack = Stack::due(engine.source().with_gpu_time().unwrap());
+    let (stack, _attached) = Stack::due(engine.source().with_gpu_time().unwrap());
     unsafe { cudarc::driver::sys::cuCtxSetCurrent(std::ptr::null_mut()) }.result().unwrap();
     sim.hold(0, TO_HOST);
     let sampled = calls_of_a_step(&sim);
@@ -157,13 +130,13 @@ fn a_boundary_costs_seven_calls_and_the_poll_three_more() {
 fn nothing_of_it_happens_unasked() {
     let sim = sim();
     let engine = Engine::new(0);
-    let stack = Stack::due(engine.source());
+    let (stack, _attached) = Stack::due(engine.source());
     unsafe { cudarc::driver::sys::cuCtxSetCurrent(std::ptr::null_mut()) }.result().unwrap();
     assert_eq!(calls_of_a_step(&sim).len(), 11);
     sim.settle();
     assert_eq!(calls_of_a_step(&sim).len(), 6);
     assert_eq!((stack.gpu(), sim.calls(0, "cuEventElapsedTime_v2")), (GpuTotals::default(), 0));
-    assert!(!stack.exported.collect().keys().any(|name| name.starts_with("spec_decode.gpu")));
+    assert!(!stack.collect().keys().any(|name| name.starts_with("spec_decode.gpu")));
 }
 
 #[test]
@@ -189,7 +162,7 @@ fn marks_that_are_not_around_this_copy_give_no_time() {
 fn while_the_stream_captures_there_is_no_mark_and_the_capture_goes_on() {
     let sim = sim();
     let engine = Engine::new(0);
-    let stack = Stack::due(engine.source().with_gpu_time().unwrap());
+    let (stack, _attached) = Stack::due(engine.source().with_gpu_time().unwrap());
     let block = engine.address();
     let work = || sim::set_on(&engine.stream, block, &[1]);
     let begin = || engine.stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL).unwrap();
@@ -203,14 +176,14 @@ fn while_the_stream_captures_there_is_no_mark_and_the_capture_goes_on() {
     end();
     drop(inside);
     drop(span);
-    assert_eq!(stack.publish(&sim), GpuTotals::default());
+    assert_eq!(publish(&stack, &sim), GpuTotals::default());
     step().in_scope(|| {
         begin();
         info_span!("spec_decode_draft").in_scope(work);
         end();
         info_span!("spec_decode_verify").in_scope(work);
     });
-    let gpu = stack.publish(&sim);
+    let gpu = publish(&stack, &sim);
     assert_eq!((gpu.step.steps, gpu.draft.steps, gpu.verify.steps), (1, 0, 1));
     let span = step();
     let inside = span.enter();
@@ -219,7 +192,7 @@ fn while_the_stream_captures_there_is_no_mark_and_the_capture_goes_on() {
     end();
     drop(span);
     step().in_scope(|| ());
-    let gpu = stack.publish(&sim);
+    let gpu = publish(&stack, &sim);
     assert!(gpu.step.steps <= 2, "the step that was captured at its end has none");
     assert_eq!(sim.misuse(), "");
 }
@@ -230,7 +203,7 @@ fn on_a_per_thread_stream_marks_of_other_threads_are_refused() {
     let engine = Engine::new(0);
     let stream = engine.context.per_thread_stream();
     let source = CudaSource::from_cudarc_per_thread(engine.counters.clone(), stream.clone(), Engine::words()).unwrap();
-    let stack = Stack::due(source.with_gpu_time().unwrap());
+    let (stack, _attached) = Stack::due(source.with_gpu_time().unwrap());
     sim.set_cost(TO_DEVICE, Duration::from_micros(2));
     step().in_scope(|| {
         let draft = info_span!("spec_decode_draft");
@@ -240,7 +213,7 @@ fn on_a_per_thread_stream_marks_of_other_threads_are_refused() {
         });
         info_span!("spec_decode_verify").in_scope(|| sim::set_on(&stream, engine.address(), &[1]));
     });
-    let gpu = stack.publish(&sim);
+    let gpu = publish(&stack, &sim);
     assert_eq!((gpu.step, gpu.draft, gpu.verify), (timed(1, 2), timed(0, 0), timed(1, 2)));
 }
 

@@ -3,13 +3,11 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Device, Exported, of_engine};
+use support::{Device, Exported, Points, anomaly, of_engine, of_position, set_default, stack_of};
 use tracing_spec_decode::{HostCounters, SpecDecodeMetrics, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
 
 fn vectors(kind: &str) -> Vec<Value> {
     let all: Value = serde_json::from_str(include_str!("vectors/public.json")).unwrap();
@@ -54,9 +52,8 @@ fn v0s_collector_cases_with_their_clocks() {
 
         set_clock(0);
         let rank = u32::try_from(count(&case["rank"])).unwrap();
-        let (layer, handle) =
-            builder().with_rank(rank).with_clock(clock).with_interval(seconds(&case["interval_s"])).build().unwrap();
-        let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+        let builder = builder().with_rank(rank).with_clock(clock).with_interval(seconds(&case["interval_s"]));
+        let (handle, _default) = set_default(builder);
         let device = Device::default();
         let _attached = handle.attach("0", device.source()).unwrap();
         let counters = &case["counters"];
@@ -111,10 +108,9 @@ fn v0s_values_to_the_printed_digits() {
 }
 
 /// One step with these drafts, each (drafted, accepted), through a span, `HostCounters` and the exporter.
-fn observe(k: u64, drafts: &[(u32, u32)]) -> (SpecDecodeMetrics, BTreeMap<String, f64>, Vec<bool>) {
+fn observe(k: u64, drafts: &[(u32, u32)]) -> (SpecDecodeMetrics, Points, Vec<bool>) {
     let exported = Exported::cumulative();
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
     let mut counters = HostCounters::new();
     let _attached = handle.attach("0", counters.source()).unwrap();
     let tokens: u32 = drafts.iter().map(|(drafted, _)| drafted).sum();
@@ -146,8 +142,7 @@ fn assert_observed(k: u64, drafts: &[(u32, u32)], expected: &Value, name: &str) 
         let padded = |counts: &[u64]| (0..16).map(|at| counts.get(at).copied().unwrap_or(0)).collect::<Vec<_>>();
         assert_eq!(padded(computed), padded(&expected), "{name}: {what}");
         for (position, count) in computed.iter().enumerate() {
-            let point = format!("spec_decode.{metric}{{spec_decode.engine=0,spec_decode.position={position}}}");
-            assert_eq!(points[&point], *count as f64, "{name}: {what}");
+            assert_eq!(points[&of_position(metric, position)], *count as f64, "{name}: {what}");
         }
     }
     assert!(!points.keys().any(|name| name.contains("_total")));
@@ -164,9 +159,7 @@ fn v1s_observed_drafts() {
             "error" => {
                 // V1 asserts; here the step is an anomaly.
                 let (_, points, _) = observe(count(&case["k"]), &drafts);
-                let anomaly =
-                    "spec_decode.anomalies{spec_decode.anomaly.type=drafts_inconsistent,spec_decode.engine=0}";
-                assert_eq!(points[anomaly], 1.0, "{name}");
+                assert_eq!(points[&anomaly("drafts_inconsistent")], 1.0, "{name}");
             }
             "merge" => {
                 let part = |part: &Value| SpecDecodeMetrics {
@@ -179,9 +172,9 @@ fn v1s_observed_drafts() {
             }
             "prometheus_disabled" => {
                 // Without a provider observing is a step like any other, and nothing is exported.
-                let (layer, handle) = builder().build().unwrap();
+                let (stack, handle) = stack_of(builder());
                 let exported = Exported::cumulative();
-                tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+                tracing::dispatcher::with_default(&stack, || {
                     drop(step_span!(num_spec_tokens = 3, num_drafts = 1, num_accepted_tokens = 2));
                 });
                 assert_eq!(handle.status("0").steps, 1, "{name}");

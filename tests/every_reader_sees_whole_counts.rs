@@ -6,10 +6,8 @@ mod support;
 use std::time::Duration;
 
 use opentelemetry_sdk::metrics::Temporality;
-use support::{Exported, Points, of_engine};
-use tracing::Dispatch;
+use support::{Exported, Points, Stack, of_engine, of_position, set_default, stack_of};
 use tracing_spec_decode::{HostCounters, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
 
 const COUNTERS: [&str; 4] = ["drafts", "draft_tokens", "accepted_tokens", "emitted_tokens"];
 const GAUGES: [&str; 4] = ["draft_acceptance_rate", "system_efficiency", "mean_acceptance_length", "num_spec_tokens"];
@@ -30,8 +28,7 @@ fn has(points: &Points, names: &[&str]) -> Vec<bool> {
 #[test]
 fn deltas_of_one_reader_add_up_to_the_totals_of_another() {
     let exported = Exported::new(&[Temporality::Cumulative, Temporality::Delta, Temporality::LowMemory]);
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
     let mut deltas = Points::new();
     for round in 0..7 {
         (0..round).for_each(|accepted| step(accepted % 6));
@@ -52,21 +49,18 @@ fn deltas_of_one_reader_add_up_to_the_totals_of_another() {
 
 #[test]
 fn an_idle_engine_keeps_its_counters_and_loses_its_gauges() {
-    let exported = Exported::cumulative();
-    let (clock, mock) = quanta::Clock::mock();
-    let (layer, _handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let stack = Stack::new();
     for _ in 0..1_100 {
-        mock.increment(Duration::from_millis(10));
+        stack.pass(10);
         step(3);
     }
-    let busy = exported.collect();
+    let busy = stack.collect();
     assert_eq!(has(&busy, &GAUGES), [true; 4]);
-    mock.increment(Duration::from_secs(9));
-    assert_eq!(has(&exported.collect(), &GAUGES), [true; 4], "ten seconds, or two intervals, after the window's end");
-    mock.increment(Duration::from_secs(60));
+    stack.pass(9_000);
+    assert_eq!(has(&stack.collect(), &GAUGES), [true; 4], "ten seconds, or two intervals, after the window's end");
+    stack.pass(60_000);
     for _ in 0..3 {
-        let idle = exported.collect();
+        let idle = stack.collect();
         assert_eq!(has(&idle, &GAUGES), [false; 4], "a rate of a minute ago is not shown");
         for name in COUNTERS.map(of_engine) {
             assert_eq!(idle[&name], busy[&name]);
@@ -74,38 +68,34 @@ fn an_idle_engine_keeps_its_counters_and_loses_its_gauges() {
     }
     step(3);
     step(3);
-    let busy_again = exported.collect();
+    let busy_again = stack.collect();
     assert_eq!(busy_again[&of_engine("drafts")], 1_102.0);
     assert_eq!(busy_again[&of_engine("draft_acceptance_rate")], 0.6);
 }
 
 #[test]
 fn a_window_without_drafts_has_no_gauges_and_a_flush_ends_one_that_has_some() {
-    let exported = Exported::cumulative();
-    let (clock, mock) = quanta::Clock::mock();
-    let (layer, handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let stack = Stack::new();
     step(5);
-    handle.flush(Duration::ZERO).unwrap();
-    assert_eq!(exported.collect()[&of_engine("draft_acceptance_rate")], 1.0);
-    handle.flush(Duration::ZERO).unwrap();
-    assert_eq!(exported.collect()[&of_engine("draft_acceptance_rate")], 1.0, "an empty window is not ended early");
+    stack.handle.flush(Duration::ZERO).unwrap();
+    assert_eq!(stack.collect()[&of_engine("draft_acceptance_rate")], 1.0);
+    stack.handle.flush(Duration::ZERO).unwrap();
+    assert_eq!(stack.collect()[&of_engine("draft_acceptance_rate")], 1.0, "an empty window is not ended early");
     for _ in 0..2 {
-        mock.increment(Duration::from_secs(6));
+        stack.pass(6_000);
         drop(step_span!(num_spec_tokens = 0));
     }
-    assert_eq!(has(&exported.collect(), &GAUGES), [false; 4]);
-    mock.increment(Duration::from_secs(1));
+    assert_eq!(has(&stack.collect(), &GAUGES), [false; 4]);
+    stack.pass(1_000);
     step(1);
-    handle.flush(Duration::ZERO).unwrap();
-    assert_eq!(exported.collect()[&of_engine("draft_acceptance_rate")], 0.2, "of this window's steps alone");
+    stack.handle.flush(Duration::ZERO).unwrap();
+    assert_eq!(stack.collect()[&of_engine("draft_acceptance_rate")], 0.2, "of this window's steps alone");
 }
 
 #[test]
 fn a_quantity_that_one_step_did_not_give_takes_its_gauge_for_that_window() {
     let exported = Exported::cumulative();
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
     step(3);
     drop(step_span!(num_spec_tokens = 5, num_drafts = 1, num_accepted_tokens = 2));
     handle.flush(Duration::ZERO).unwrap();
@@ -120,8 +110,7 @@ fn a_quantity_that_one_step_did_not_give_takes_its_gauge_for_that_window() {
 #[test]
 fn a_provider_that_is_shut_down_first_takes_nothing_with_it() {
     let exported = Exported::cumulative();
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
     step(3);
     exported.provider.shutdown().unwrap();
     assert_eq!(exported.exported()[0][&of_engine("drafts")], 1.0, "the shutdown exports");
@@ -133,8 +122,7 @@ fn a_provider_that_is_shut_down_first_takes_nothing_with_it() {
 #[test]
 fn a_layer_that_is_dropped_first_leaves_its_counters_to_the_provider() {
     let exported = Exported::new(&[Temporality::Cumulative, Temporality::Delta]);
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let stack = Dispatch::new(tracing_subscriber::registry().with(layer));
+    let (stack, handle) = stack_of(builder().with_meter_provider(&exported.provider));
     tracing::dispatcher::with_default(&stack, || step(3));
     assert_eq!(exported.collect_each()[1][&of_engine("drafts")], 1.0);
     tracing::dispatcher::with_default(&stack, || step(3));
@@ -148,8 +136,7 @@ fn a_layer_that_is_dropped_first_leaves_its_counters_to_the_provider() {
 #[test]
 fn counters_go_on_across_detach_and_attach() {
     let exported = Exported::new(&[Temporality::Cumulative, Temporality::Delta]);
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
     let mut sum = 0.0;
     for round in 1..=5 {
         // Sources of different layouts: what one counted goes on as it was when the next does not count it.
@@ -162,8 +149,7 @@ fn counters_go_on_across_detach_and_attach() {
         step(1);
         let each = exported.collect_each();
         assert_eq!(each[0][&of_engine("accepted_tokens")], 3.0 * round as f64);
-        let first = "spec_decode.accepted_tokens_per_position{spec_decode.engine=0,spec_decode.position=0}";
-        assert_eq!(each[0][first], round as f64);
+        assert_eq!(each[0][&of_position("accepted_tokens_per_position", 0)], round as f64);
         sum += each[1][&of_engine("accepted_tokens")];
         assert!(each[1].values().all(|delta| *delta >= 0.0));
     }
@@ -173,10 +159,7 @@ fn counters_go_on_across_detach_and_attach() {
 #[test]
 fn two_layers_on_one_provider_are_told_apart_by_their_instance() {
     let exported = Exported::cumulative();
-    let make = |instance: &str| {
-        let (layer, _) = builder().with_meter_provider(&exported.provider).with_instance(instance).build().unwrap();
-        Dispatch::new(tracing_subscriber::registry().with(layer))
-    };
+    let make = |instance: &str| stack_of(builder().with_meter_provider(&exported.provider).with_instance(instance)).0;
     let (one, two) = (make("one"), make("two"));
     tracing::dispatcher::with_default(&one, || step(1));
     tracing::dispatcher::with_default(&two, || (0..3).for_each(|_| step(1)));
@@ -188,8 +171,7 @@ fn two_layers_on_one_provider_are_told_apart_by_their_instance() {
 #[test]
 fn nothing_is_exported_where_nothing_is_decoded_speculatively() {
     let exported = Exported::cumulative();
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
     for _ in 0..100 {
         tracing::info_span!("request").in_scope(|| tracing::info!(num_spec_tokens = 5, "spec_decode_step"));
     }

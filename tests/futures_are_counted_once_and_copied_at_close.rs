@@ -3,59 +3,31 @@
 
 mod support;
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use support::{Device, Exported, of_engine};
+use support::{Stack, collections, of_engine, run, set_default};
 use tracing::Instrument;
 use tracing_spec_decode::{builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
-
-fn run<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return output;
-        }
-    }
-}
-
-fn count(points: &std::collections::BTreeMap<String, f64>, attributes: &str) -> f64 {
-    let key = format!("spec_decode.collections{{{attributes},spec_decode.engine=0}}");
-    let key = if points.contains_key(&key) { key } else { format!("spec_decode.collections{{{attributes}}}") };
-    points.get(&key).copied().unwrap_or_default()
-}
 
 #[test]
 fn a_thousand_ready_futures_make_one_void_copy_and_then_one_copy_per_interval() {
-    let exported = Exported::cumulative();
-    let (clock, mock) = quanta::Clock::mock();
-    let (layer, handle) = builder()
-        .with_clock(clock)
-        .with_interval(Duration::from_secs(5))
-        .with_meter_provider(&exported.provider)
-        .build()
-        .unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-    let device = Device::default();
-    device.land_after(0);
-    let _attached = handle.attach("0", device.source()).unwrap();
+    let stack = Stack::of(builder().with_interval(Duration::from_secs(5)));
+    let (device, _attached) = stack.attach();
     device.land_after(3);
     for _ in 0..1_000 {
-        mock.increment(Duration::from_millis(100));
+        stack.pass(100);
         let span = step_span!(num_spec_tokens = 4, num_drafts = 1);
         run(async { device.add(3, 4) }.instrument(span));
     }
-    assert_eq!(handle.status("0").steps, 1_000);
-    handle.flush(Duration::from_secs(5)).unwrap();
-    let metrics = handle.metrics("0").unwrap();
+    assert_eq!(stack.handle.status("0").steps, 1_000);
+    stack.flush();
+    let metrics = stack.metrics();
     assert_eq!((metrics.draft_tokens, metrics.accepted_tokens), (Some(4_000), Some(3_000)));
-    let points = exported.collect();
+    let points = stack.collect();
     assert_eq!(points[&of_engine("emitted_tokens")], 4_000.0);
-    let resolved = count(&points, "spec_decode.collection.outcome=resolved");
-    let void = count(&points, "error.type=half_step,spec_decode.collection.outcome=skipped");
+    let resolved = collections(&points, "resolved", None);
+    let void = collections(&points, "skipped", Some("half_step"));
     assert!(void <= 1.0, "{points:?}");
     // 100 s, five per copy plus the three or four steps until it lands: 18 and the flush's.
     assert!((18.0..=19.0).contains(&resolved), "{resolved} resolved");
@@ -64,8 +36,7 @@ fn a_thousand_ready_futures_make_one_void_copy_and_then_one_copy_per_interval() 
 
 #[test]
 fn a_cancelled_future_is_one_incomplete_step() {
-    let (layer, handle) = builder().build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder());
     let span = step_span!(num_spec_tokens = 4, num_drafts = 1);
     let mut future = Box::pin(std::future::pending::<()>().instrument(span));
     for _ in 0..50 {

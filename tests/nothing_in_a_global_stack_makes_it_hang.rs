@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use support::Watchdog;
+use support::{Watchdog, totals_of};
 use tracing::{Event, Subscriber, info, info_span};
 use tracing_spec_decode::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
 use tracing_spec_decode::{Handle, builder, step_span};
@@ -124,7 +124,7 @@ fn a_span_trace_as_a_value() {
         });
     });
     assert_eq!(handle.status("traced").steps, 1);
-    let anomalies = handle.totals().engines.into_iter().find(|engine| engine.engine == "traced").unwrap().anomalies;
+    let anomalies = totals_of(handle, "traced").anomalies;
     assert_eq!(anomalies, [("invalid_value", 1)]);
 }
 
@@ -166,7 +166,7 @@ fn a_source_that_is_traced_and_opens_steps_itself() {
         step_span!(engine = "traced source", num_spec_tokens = 4, num_drafts = 1).in_scope(|| {});
     }
     handle.flush(Duration::from_secs(5)).unwrap();
-    let totals = handle.totals().engines.into_iter().find(|engine| engine.engine == "traced source").unwrap();
+    let totals = totals_of(handle, "traced source");
     assert_eq!(totals.draft_tokens, 400);
     assert!(totals.accepted_tokens > 0);
     let starts = starts.load(Ordering::Relaxed);

@@ -5,22 +5,15 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Device, Exported, anomaly};
-use tracing::Dispatch;
+use support::{Device, Exported, anomaly, stack_of};
 use tracing_spec_decode::source::{Dead, SourceError};
 use tracing_spec_decode::{
-    AttachError, BuildError, Builder, DescribeError, EngineAttributes, Handle, HostCounters, builder, step_span,
+    AttachError, BuildError, Builder, DescribeError, EngineAttributes, HostCounters, builder, step_span,
 };
 use tracing_subscriber::Registry;
-use tracing_subscriber::layer::SubscriberExt;
 
 fn refusal(builder: Builder<'_>) -> Option<BuildError> {
     builder.build::<Registry>().err()
-}
-
-fn made(builder: Builder<'_>) -> (Dispatch, Handle) {
-    let (layer, handle) = builder.build().unwrap();
-    (Dispatch::new(tracing_subscriber::registry().with(layer)), handle)
 }
 
 #[test]
@@ -54,7 +47,7 @@ fn the_builder_says_which_setting_is_out_of_bounds() {
 #[test]
 fn another_rank_makes_the_layer_inert() {
     let exported = Exported::cumulative();
-    let (stack, handle) = made(builder().with_rank(1).with_meter_provider(&exported.provider));
+    let (stack, handle) = stack_of(builder().with_rank(1).with_meter_provider(&exported.provider));
     tracing::dispatcher::with_default(&stack, || {
         drop(step_span!(num_spec_tokens = 4, num_drafts = 1, num_accepted_tokens = 3));
     });
@@ -64,7 +57,7 @@ fn another_rank_makes_the_layer_inert() {
 
 #[test]
 fn another_name_of_the_span_is_the_only_one() {
-    let (stack, handle) = made(builder().with_span_name("verify"));
+    let (stack, handle) = stack_of(builder().with_span_name("verify"));
     tracing::dispatcher::with_default(&stack, || {
         drop(step_span!(num_drafts = 0));
         drop(tracing::trace_span!(target: "elsewhere", "verify", num_drafts = 0));
@@ -75,7 +68,7 @@ fn another_name_of_the_span_is_the_only_one() {
 #[test]
 fn engines_over_the_bound_are_refused_and_the_others_go_on() {
     let exported = Exported::cumulative();
-    let (stack, handle) = made(builder().with_max_engines(2).with_meter_provider(&exported.provider));
+    let (stack, handle) = stack_of(builder().with_max_engines(2).with_meter_provider(&exported.provider));
     tracing::dispatcher::with_default(&stack, || {
         for engine in [0, 1, 2, 3, 1, 0] {
             drop(step_span!(engine, num_spec_tokens = 4, num_drafts = 1, num_accepted_tokens = 1));
@@ -91,7 +84,7 @@ fn engines_over_the_bound_are_refused_and_the_others_go_on() {
 #[test]
 fn an_engine_is_described_before_its_steps_and_once() {
     let exported = Exported::cumulative();
-    let (stack, handle) = made(builder().with_meter_provider(&exported.provider));
+    let (stack, handle) = stack_of(builder().with_meter_provider(&exported.provider));
     let attributes = || {
         let attributes = EngineAttributes::new().with_model("first").with_model("target").with_draft_model("small");
         attributes.with_num_spec_tokens(5).with_draft_model_revision("abc")
@@ -123,7 +116,7 @@ fn an_engine_is_described_before_its_steps_and_once() {
 
 #[test]
 fn a_source_whose_zero_can_not_be_read_is_not_attached_and_leaves_the_place_free() {
-    let (_, handle) = made(builder());
+    let (_, handle) = stack_of(builder());
     let device = Device::default();
     device.fail_with(Some(SourceError::Dead(Dead::DeviceLost)));
     let refused = handle.attach("0", device.source()).unwrap_err();
@@ -136,7 +129,7 @@ fn a_source_whose_zero_can_not_be_read_is_not_attached_and_leaves_the_place_free
 #[test]
 fn tokens_at_positions_over_the_bound_are_in_the_totals_and_are_counted() {
     let exported = Exported::cumulative();
-    let (stack, handle) = made(builder().with_max_positions(2).with_meter_provider(&exported.provider));
+    let (stack, handle) = stack_of(builder().with_max_positions(2).with_meter_provider(&exported.provider));
     let mut counters = HostCounters::with_positions(4);
     let attached = handle.attach("0", counters.source()).unwrap();
     tracing::dispatcher::with_default(&stack, || {

@@ -4,15 +4,14 @@
 mod support;
 
 use std::time::Duration;
-use support::{Exported, of_engine};
+
+use support::{Exported, anomaly, of_engine, of_position, of_steps, set_default};
 use tracing_spec_decode::{HostCounters, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
 
 #[test]
 fn a_step_with_late_records_is_counted_at_its_close() {
     let exported = Exported::cumulative();
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
 
     assert!(exported.collect().is_empty(), "nothing exists before the first step");
     for accepted in [5, 2, 0] {
@@ -30,8 +29,8 @@ fn a_step_with_late_records_is_counted_at_its_close() {
     assert_eq!(points[&of_engine("draft_tokens")], 15.0);
     assert_eq!(points[&of_engine("accepted_tokens")], 7.0);
     assert_eq!(points[&of_engine("emitted_tokens")], 10.0);
-    assert_eq!(points["spec_decode.steps{spec_decode.drafted=true,spec_decode.engine=0}"], 3.0);
-    assert_eq!(points["spec_decode.steps{spec_decode.drafted=false,spec_decode.engine=0}"], 1.0);
+    assert_eq!(points[&of_steps("steps", true)], 3.0);
+    assert_eq!(points[&of_steps("steps", false)], 1.0);
     assert_eq!(points[&of_engine("draft_acceptance_rate")], 7.0 / 15.0);
     assert_eq!(points[&of_engine("system_efficiency")], 10.0 / 18.0);
     assert_eq!(points[&of_engine("mean_acceptance_length")], 1.0 + 7.0 / 3.0);
@@ -43,8 +42,7 @@ fn a_step_with_late_records_is_counted_at_its_close() {
 #[test]
 fn an_incomplete_or_contradictory_step_is_an_anomaly_and_counts_no_tokens() {
     let exported = Exported::cumulative();
-    let (layer, _handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (_handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
 
     drop(step_span!(num_spec_tokens = 5, num_drafts = 1));
     drop(step_span!(num_spec_tokens = 4, num_drafts = 1, num_accepted_tokens = 5));
@@ -53,21 +51,18 @@ fn an_incomplete_or_contradictory_step_is_an_anomaly_and_counts_no_tokens() {
     drop(step_span!(num_draft_tokens = 3, num_accepted_tokens = 3));
 
     let points = exported.collect();
-    let anomaly =
-        |kind: &str| points[&format!("spec_decode.anomalies{{spec_decode.anomaly.type={kind},spec_decode.engine=0}}")];
     assert_eq!(points[&of_engine("draft_tokens")], 0.0);
-    assert_eq!(anomaly("incomplete"), 2.0);
-    assert_eq!(anomaly("invalid_value"), 1.0);
-    assert_eq!(anomaly("accepted_exceeds_draft"), 1.0);
-    assert_eq!(anomaly("drafts_inconsistent"), 1.0);
-    assert_eq!(anomaly("drafts_unknown"), 1.0);
+    assert_eq!(points[&anomaly("incomplete")], 2.0);
+    assert_eq!(points[&anomaly("invalid_value")], 1.0);
+    assert_eq!(points[&anomaly("accepted_exceeds_draft")], 1.0);
+    assert_eq!(points[&anomaly("drafts_inconsistent")], 1.0);
+    assert_eq!(points[&anomaly("drafts_unknown")], 1.0);
 }
 
 #[test]
 fn counters_on_the_host_give_the_positions() {
     let exported = Exported::cumulative();
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
     let mut counters = HostCounters::new();
     let attached = handle.attach("0", counters.source()).unwrap();
 
@@ -84,9 +79,7 @@ fn counters_on_the_host_give_the_positions() {
     assert_eq!(metrics.accepted_per_position, Some(vec![2, 1, 1]));
     assert_eq!(metrics.draft_per_position, Some(vec![3, 3, 2]));
     let points = exported.collect();
-    let position = |name: &str, position: usize| {
-        points[&format!("spec_decode.{name}{{spec_decode.engine=0,spec_decode.position={position}}}")]
-    };
+    let position = |name: &str, position: usize| points[&of_position(name, position)];
     assert_eq!([0, 1, 2].map(|at| position("accepted_tokens_per_position", at)), [2.0, 1.0, 1.0]);
     assert_eq!([0, 1, 2].map(|at| position("draft_tokens_per_position", at)), [3.0, 3.0, 2.0]);
     drop(attached);
@@ -95,8 +88,7 @@ fn counters_on_the_host_give_the_positions() {
 #[test]
 fn engines_are_told_apart_by_name_and_other_ranks_are_ignored() {
     let exported = Exported::cumulative();
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
     for (engine, accepted) in [("a", 1), ("b", 2)] {
         for rank in [0, 1] {
             drop(step_span!(
@@ -120,8 +112,7 @@ fn engines_are_told_apart_by_name_and_other_ranks_are_ignored() {
 
 #[test]
 fn a_step_with_nothing_but_discarded_tokens_and_a_refused_value_counts_both() {
-    let (layer, handle) = builder().build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder());
     drop(tracing::info_span!("spec_decode_step", num_discarded_draft_tokens = 5, num_drafts = -1));
     let totals = &handle.totals().engines[0];
     assert_eq!((totals.plain_steps.steps, totals.discarded_draft_tokens), (1, Some(5)));

@@ -13,10 +13,9 @@ use opentelemetry::metrics::{
     ObservableGauge,
 };
 use opentelemetry::{InstrumentationScope, KeyValue};
-use support::{Device, Watchdog};
+use support::{Device, Watchdog, set_default};
 use tracing_spec_decode::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
 use tracing_spec_decode::{SourceState, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
 
 /// A provider that counts what it is asked for, and keeps the callbacks of the `u64` counters for the test to call.
 #[derive(Clone, Default)]
@@ -89,8 +88,7 @@ fn steps_never_call_opentelemetry_and_never_wait_for_a_reader() {
     let _watchdog = Watchdog::of(Duration::from_secs(60));
     let provider = Counting::default();
     let (clock, mock) = quanta::Clock::mock();
-    let (layer, handle) = builder().with_clock(clock).with_meter_provider(&provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_clock(clock).with_meter_provider(&provider));
     let device = Device::default();
     let _attached = handle.attach("device", device.source()).unwrap();
     let instruments = provider.calls();
@@ -151,8 +149,7 @@ impl CounterSource for Stalled {
 fn a_copy_that_never_lands_costs_one_poll_per_interval() {
     let _watchdog = Watchdog::of(Duration::from_secs(60));
     let (clock, mock) = quanta::Clock::mock();
-    let (layer, handle) = builder().with_clock(clock).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(builder().with_clock(clock));
     let stalled = Stalled::default();
     let _attached = handle.attach("0", stalled.clone()).unwrap();
     let steps = |steps: u32| {

@@ -14,11 +14,10 @@ use std::time::Duration;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use prometheus::{Encoder, TextEncoder};
-use support::Device;
+use support::{Device, set_default};
 use tracing::info_span;
 use tracing_spec_decode::source::{Busy, SourceError};
 use tracing_spec_decode::{EngineAttributes, HostCounters, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
 
 /// The counters of a scrape: series by name and sorted labels, and the help by name. The time of the collections is in
 /// no totals.
@@ -46,14 +45,8 @@ fn every_series_of_every_engine_kind_position_and_anomaly() {
     let exporter = opentelemetry_prometheus::exporter().with_registry(registry.clone()).build().unwrap();
     let provider = SdkMeterProvider::builder().with_reader(exporter).build();
     let (clock, mock) = quanta::Clock::mock();
-    let (layer, handle) = builder()
-        .with_clock(clock)
-        .with_meter_provider(&provider)
-        .with_interval(Duration::ZERO)
-        .with_max_engines(3)
-        .build()
-        .unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let builder = builder().with_clock(clock).with_interval(Duration::ZERO).with_max_engines(3);
+    let (handle, _default) = set_default(builder.with_meter_provider(&provider));
     let recorder = PrometheusBuilder::new().build_recorder();
     let scraped = || {
         let mut text = Vec::new();

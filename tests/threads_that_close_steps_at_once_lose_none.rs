@@ -6,9 +6,8 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use support::{Exported, of_engine};
+use support::{Exported, of_engine, stack_of};
 use tracing_spec_decode::{builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
 
 const THREADS: u64 = 8;
 const STEPS: u64 = 5_000;
@@ -16,13 +15,8 @@ const STEPS: u64 = 5_000;
 #[test]
 fn every_step_is_counted_and_no_collection_shows_more_accepted_than_drafted() {
     let exported = Exported::cumulative();
-    let (layer, handle) = builder()
-        .with_interval(Duration::from_millis(1))
-        .with_max_open_steps(4_096)
-        .with_meter_provider(&exported.provider)
-        .build()
-        .unwrap();
-    let dispatch = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
+    let builder = builder().with_interval(Duration::from_millis(1)).with_max_open_steps(4_096);
+    let (dispatch, handle) = stack_of(builder.with_meter_provider(&exported.provider));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS)

@@ -9,7 +9,7 @@ mod traced;
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
 use opentelemetry_sdk::trace::Sampler;
-use support::Device;
+use support::{Device, set_default};
 use traced::{INTERVAL, Traces, layer_builder, step};
 use tracing_opentelemetry::{OpenTelemetrySpanExt, SetParentError};
 use tracing_spec_decode::{Handle, step_span};
@@ -110,8 +110,7 @@ fn counts_without_collect_spans(traces: &Traces, mock: &quanta::Mock, handle: &H
 fn without_a_trace_layer_there_is_no_collect_span() {
     let traces = Traces::new();
     let (layer, mock) = layer_builder(&traces);
-    let (layer, handle) = layer.build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let (handle, _default) = set_default(layer);
     counts_without_collect_spans(&traces, &mock, &handle);
 }
 

@@ -1,8 +1,14 @@
-//! What the tests share: a metric pipeline in memory, a clock that is set by hand, a source that lands when told to.
+//! What the tests share: a metric pipeline in memory, a stack whose clock is set by hand, a source that lands when told
+//! to.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+mod stack;
+
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
@@ -10,6 +16,10 @@ use opentelemetry_sdk::metrics::{
     InMemoryMetricExporter, InMemoryMetricExporterBuilder, PeriodicReader, SdkMeterProvider, Temporality,
 };
 use tracing_spec_decode::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
+use tracing_spec_decode::{EngineTotals, Handle};
+
+#[allow(unused_imports, reason = "no test uses all of it")]
+pub use stack::{Stack, set_default, stack_of};
 
 /// A provider whose exports can be read.
 pub struct Exported {
@@ -104,6 +114,39 @@ pub fn of_engine(name: &str) -> String {
 /// The point of this anomaly of engine 0.
 pub fn anomaly(kind: &str) -> String {
     format!("spec_decode.anomalies{{spec_decode.anomaly.type={kind},spec_decode.engine=0}}")
+}
+
+/// How many of engine 0's collections had this outcome, for this reason if there is one.
+pub fn collections(points: &Points, outcome: &str, error: Option<&str>) -> f64 {
+    let error = error.map(|error| format!("error.type={error},")).unwrap_or_default();
+    let point =
+        format!("spec_decode.collections{{{error}spec_decode.collection.outcome={outcome},spec_decode.engine=0}}");
+    points.get(&point).copied().unwrap_or_default()
+}
+
+/// The point of engine 0 that is of its steps with drafts, or of those without.
+pub fn of_steps(name: &str, drafted: bool) -> String {
+    format!("spec_decode.{name}{{spec_decode.drafted={drafted},spec_decode.engine=0}}")
+}
+
+/// The point of engine 0 that is of this draft position.
+pub fn of_position(name: &str, position: usize) -> String {
+    format!("spec_decode.{name}{{spec_decode.engine=0,spec_decode.position={position}}}")
+}
+
+/// What is exported of this engine.
+pub fn totals_of(handle: &Handle, engine: &str) -> EngineTotals {
+    handle.totals().engines.into_iter().find(|totals| totals.engine == engine).unwrap()
+}
+
+/// Polls a future until it is ready.
+pub fn run<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return output;
+        }
+    }
 }
 
 /// Ends the process if the test has not ended by itself: what would be a deadlock becomes a failure.
