@@ -3,13 +3,11 @@
 
 mod support;
 
-use std::time::Duration;
+use support::{Stack, anomaly};
+use tracing_spec_decode::{HostCounters, step_span};
 
-use support::{Device, Exported, Stack, anomaly, set_default};
-use tracing_spec_decode::{HostCounters, builder, step_span};
-
-fn disagreements(exported: &Exported) -> f64 {
-    exported.collect().get(&anomaly("source_disagrees")).copied().unwrap_or_default()
+fn disagreements(stack: &Stack) -> f64 {
+    stack.collect().get(&anomaly("source_disagrees")).copied().unwrap_or_default()
 }
 
 fn step(accepted: u32) -> tracing::Span {
@@ -25,26 +23,23 @@ fn step(accepted: u32) -> tracing::Span {
 
 #[test]
 fn of_a_device() {
-    let exported = Exported::cumulative();
-    let (handle, _default) = set_default(builder().with_meter_provider(&exported.provider));
-    let device = Device::default();
-    let _attached = handle.attach("0", device.source()).unwrap();
-    let flush = || handle.flush(Duration::from_secs(1)).unwrap();
+    let stack = Stack::new();
+    let (device, _attached) = stack.attach();
     step(3).in_scope(|| device.add(3, 4));
-    flush();
-    assert_eq!(disagreements(&exported), 0.0);
+    stack.flush();
+    assert_eq!(disagreements(&stack), 0.0);
     step(3).in_scope(|| device.add(2, 4));
     step(1).in_scope(|| device.add(2, 2));
-    flush();
-    assert_eq!(disagreements(&exported), 0.0, "the steps of one sample are compared together");
+    stack.flush();
+    assert_eq!(disagreements(&stack), 0.0, "the steps of one sample are compared together");
     step(3).in_scope(|| device.add(2, 4));
-    flush();
-    assert_eq!(disagreements(&exported), 1.0);
+    stack.flush();
+    assert_eq!(disagreements(&stack), 1.0);
     step_span!(num_spec_tokens = 4, num_drafts = 1).in_scope(|| device.add(2, 4));
     step(3).in_scope(|| device.add(3, 4));
-    flush();
-    assert_eq!(disagreements(&exported), 1.0, "one step gave no field, so there is nothing to compare");
-    assert_eq!(handle.metrics("0").unwrap().accepted_tokens, Some(14), "the source counts");
+    stack.flush();
+    assert_eq!(disagreements(&stack), 1.0, "one step gave no field, so there is nothing to compare");
+    assert_eq!(stack.metrics().accepted_tokens, Some(14), "the source counts");
 }
 
 #[test]
@@ -63,23 +58,16 @@ fn on_the_host_only_while_no_other_step_is_under_way() {
         drop(in_second);
         drop(second);
     }
-    assert_eq!(
-        disagreements(&stack.exported),
-        0.0,
-        "the source is ahead of the first step's close by the second's draft"
-    );
+    assert_eq!(disagreements(&stack), 0.0, "the source is ahead of the first step's close by the second's draft");
     step(3).in_scope(|| assert!(counters.record_draft(4, 2, 3)));
     stack.flush();
-    assert_eq!(disagreements(&stack.exported), 1.0);
+    assert_eq!(disagreements(&stack), 1.0);
 }
 
 #[test]
 fn but_fields_that_contradict_each_other_are_compared_with_nothing() {
-    let exported = Exported::cumulative();
-    let (layer, handle) = builder().with_meter_provider(&exported.provider).build().unwrap();
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-    let device = Device::default();
-    let _attached = handle.attach("0", device.source()).unwrap();
+    let stack = Stack::new();
+    let (device, _attached) = stack.attach();
     let drafts = |tokens, accepted, emitted| {
         step_span!(
             parent: None,
@@ -100,9 +88,9 @@ fn but_fields_that_contradict_each_other_are_compared_with_nothing() {
     for (step, kind, times) in contradictory {
         step.in_scope(|| device.add(3, 4));
         drop(step);
-        handle.flush(Duration::from_secs(1)).unwrap();
-        assert_eq!(exported.collect()[&anomaly(kind)], times, "{kind}, by the fields themselves");
-        assert_eq!(disagreements(&exported), 0.0, "{kind}");
+        stack.flush();
+        assert_eq!(stack.collect()[&anomaly(kind)], times, "{kind}, by the fields themselves");
+        assert_eq!(disagreements(&stack), 0.0, "{kind}");
     }
-    assert_eq!(handle.metrics("0").unwrap().accepted_tokens, Some(15), "the source counts");
+    assert_eq!(stack.metrics().accepted_tokens, Some(15), "the source counts");
 }
