@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Exported, anomaly, of_engine, of_position, of_steps, set_default};
+use support::{Exported, Stack, anomaly, of_engine, of_position, of_steps, set_default};
 use tracing_spec_decode::{HostCounters, builder, step_span};
 
 #[test]
@@ -83,6 +83,22 @@ fn counters_on_the_host_give_the_positions() {
     assert_eq!([0, 1, 2].map(|at| position("accepted_tokens_per_position", at)), [2.0, 1.0, 1.0]);
     assert_eq!([0, 1, 2].map(|at| position("draft_tokens_per_position", at)), [3.0, 3.0, 2.0]);
     drop(attached);
+}
+
+#[test]
+fn what_a_source_on_the_host_has_counted_is_out_at_the_next_close_whatever_the_fields_say() {
+    let stack = Stack::new();
+    let mut counters = HostCounters::new();
+    let _attached = stack.handle.attach("0", counters.source()).unwrap();
+    for drafts in 1..=3 {
+        assert!(counters.record_draft(4, 2, 3));
+        drop(step_span!(num_spec_tokens = 0));
+        let points = stack.collect();
+        assert_eq!(
+            (points[&of_engine("drafts")], points[&of_engine("draft_tokens")]),
+            (drafts.into(), f64::from(4 * drafts))
+        );
+    }
 }
 
 #[test]
