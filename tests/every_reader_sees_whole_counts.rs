@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use opentelemetry_sdk::metrics::Temporality;
-use support::{Exported, Points, Stack, of_engine, of_position, set_default, stack_of};
+use support::{Device, Exported, Points, Stack, of_engine, of_position, set_default, stack_of};
 use tracing_spec_decode::{HostCounters, builder, step_span};
 
 const COUNTERS: [&str; 4] = ["drafts", "draft_tokens", "accepted_tokens", "emitted_tokens"];
@@ -90,6 +90,30 @@ fn a_window_without_drafts_has_no_gauges_and_a_flush_ends_one_that_has_some() {
     step(1);
     stack.handle.flush(Duration::ZERO).unwrap();
     assert_eq!(stack.collect()[&of_engine("draft_acceptance_rate")], 0.2, "of this window's steps alone");
+}
+
+#[test]
+fn a_flush_ends_the_window_of_an_engine_with_a_source_too() {
+    for on_host in [false, true] {
+        let stack = Stack::new();
+        let (device, mut counters) = (Device::default(), HostCounters::new());
+        let _attached = if on_host {
+            stack.handle.attach("0", counters.source()).unwrap()
+        } else {
+            stack.handle.attach("0", device.source()).unwrap()
+        };
+        for accepted in [4, 1] {
+            stack.pass(100);
+            step_span!(num_spec_tokens = 5, num_drafts = 1).in_scope(|| {
+                device.add(accepted, accepted + 1);
+                assert!(counters.record_draft(5, accepted, accepted + 1));
+            });
+            stack.flush();
+            let points = stack.collect();
+            assert_eq!(has(&points, &GAUGES), [true; 4], "on the host: {on_host}");
+            assert_eq!(points[&of_engine("draft_acceptance_rate")], accepted as f64 / 5.0, "on the host: {on_host}");
+        }
+    }
 }
 
 #[test]
