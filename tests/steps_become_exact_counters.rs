@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Exported, Stack, anomaly, of_engine, of_position, of_steps, set_default};
+use support::{Device, Exported, Stack, anomaly, of_engine, of_position, of_steps, set_default};
 use tracing_spec_decode::{HostCounters, builder, step_span};
 
 #[test]
@@ -99,6 +99,27 @@ fn what_a_source_on_the_host_has_counted_is_out_at_the_next_close_whatever_the_f
             (drafts.into(), f64::from(4 * drafts))
         );
     }
+}
+
+#[test]
+fn counters_on_the_host_without_drafts_are_marked_only_where_steps_overlap() {
+    let stack = Stack::new();
+    let device = Device::default();
+    let _attached = stack.handle.attach("0", device.source_on_host()).unwrap();
+    let overlaps = || stack.collect().get(&anomaly("overlap")).copied().unwrap_or_default();
+    let counts = || ["drafts", "accepted_tokens", "emitted_tokens"].map(|name| stack.collect()[&of_engine(name)]);
+    let step = || step_span!(parent: None, num_spec_tokens = 4, num_drafts = 1);
+    for steps in [1.0, 2.0, 3.0] {
+        step().in_scope(|| device.add(2, 3));
+        assert_eq!((counts(), overlaps()), ([steps, 2.0 * steps, 3.0 * steps], 0.0));
+    }
+    let (first, second) = (step(), step());
+    first.in_scope(|| device.add(4, 5));
+    second.in_scope(|| device.add(4, 5));
+    drop(first);
+    assert_eq!((counts()[0], overlaps()), (4.0, 1.0), "the second step's tokens are there, its draft is not");
+    drop(second);
+    assert_eq!((counts(), overlaps()), ([5.0, 14.0, 19.0], 1.0));
 }
 
 #[test]

@@ -217,20 +217,32 @@ impl Device {
     }
 
     pub fn source(&self) -> DeviceSource {
-        DeviceSource(self.clone())
+        DeviceSource { device: self.clone(), is_on_host: false }
+    }
+
+    /// The same counters, on the host.
+    pub fn source_on_host(&self) -> DeviceSource {
+        DeviceSource { device: self.clone(), is_on_host: true }
     }
 }
 
 /// The source of a [`Device`]: accepted and emitted tokens.
-pub struct DeviceSource(Device);
+pub struct DeviceSource {
+    device: Device,
+    is_on_host: bool,
+}
 
 impl CounterSource for DeviceSource {
     fn layout(&self) -> Layout {
         Layout::accepted().with_emitted()
     }
 
+    fn is_on_host(&self) -> bool {
+        self.is_on_host
+    }
+
     fn start(&mut self) -> Result<(), SourceError> {
-        let mut state = self.0.0.lock().unwrap();
+        let mut state = self.device.0.lock().unwrap();
         if let Some(error) = state.fails {
             return Err(error);
         }
@@ -241,7 +253,7 @@ impl CounterSource for DeviceSource {
     }
 
     fn poll(&mut self, counters: &mut Counters) -> Result<Snapshot, SourceError> {
-        let mut state = self.0.0.lock().unwrap();
+        let mut state = self.device.0.lock().unwrap();
         if let Some(error) = state.fails {
             return Err(error);
         }
@@ -249,8 +261,9 @@ impl CounterSource for DeviceSource {
             state.left -= 1;
             return Ok(Snapshot::Pending);
         }
-        counters.accepted = state.taken.accepted;
-        counters.emitted = state.taken.emitted;
+        let counted = if self.is_on_host { &state.now } else { &state.taken };
+        counters.accepted = counted.accepted;
+        counters.emitted = counted.emitted;
         Ok(Snapshot::Landed)
     }
 }
