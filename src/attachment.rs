@@ -37,6 +37,8 @@ pub(crate) struct Attachment {
     pub(crate) by_source: Amounts,
     /// Counted by the source, held back by a sample with a mark.
     pub(crate) owed: Amounts,
+    /// Taken of steps that did not close in time, and have not closed since.
+    pub(crate) taken: Amounts,
 }
 
 /// A source whose counters have been read once, as its zero.
@@ -94,6 +96,7 @@ impl Attachment {
             by_fields: Tally::default(),
             by_source: Amounts::default(),
             owed: Amounts::default(),
+            taken: Amounts::default(),
         }
     }
 
@@ -165,6 +168,16 @@ impl Attachment {
             || !held.is_empty()
             || !self.sample.tally.is_empty()
             || self.owed != Amounts::default()
+    }
+
+    /// What has been published of steps that are not closed, as far as their fields can tell.
+    pub(crate) fn published_ahead(&self) -> Amounts {
+        let Tally { amounts, missing, contradicted, .. } = &self.by_fields;
+        let ahead = self.by_source.minus(&self.owed).minus(amounts);
+        let unknown = missing.with(*contradicted);
+        let mut ahead = Amounts::from_fn(|quantity| if unknown.has(quantity) { 0 } else { ahead.get(quantity) });
+        ahead.add(&self.taken);
+        ahead
     }
 
     /// Lets go of the source.

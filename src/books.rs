@@ -22,17 +22,45 @@ pub(crate) struct Books {
     pub(crate) base: Totals,
     /// The totals at the last sample without a mark.
     pub(crate) sample: Totals,
+    pub(crate) prepaid: Prepaid,
+}
+
+/// What was published, while there was a source, of steps that have not closed and are to be counted by their fields.
+#[derive(Debug, Default)]
+pub(crate) struct Prepaid {
+    pub(crate) amounts: Amounts,
+    /// Those steps began until then.
+    pub(crate) until: u64,
+}
+
+impl Prepaid {
+    /// How much of a step that closes is still to be counted.
+    fn settle(&mut self, step: &Step, slot: &Slot) -> Amounts {
+        if !slot.has_begun_by(self.until) {
+            return step.amounts;
+        }
+        let due = step.amounts.minus(&self.amounts);
+        self.amounts = self.amounts.minus(&step.amounts);
+        due
+    }
+}
+
+impl Books {
+    /// The totals as published, less what was published before it was due. Allocates.
+    pub(crate) fn totals(&self, engine: &Engine) -> Totals {
+        let mut totals = engine.totals();
+        totals.amounts = totals.amounts.minus(&self.prepaid.amounts);
+        totals
+    }
 }
 
 impl Engine {
     /// Accounts for a closed step. Inlined where a thread closes its own: see [`Self::account_left`] for those of others.
     #[inline(always)]
     pub(crate) fn account(&self, slot: &Slot, shared: &Shared) {
-        let from_source = self.hot.quantities_of_source();
-        if from_source.is_empty() {
-            self.account_by_fields(slot, shared);
-        } else {
-            self.account_with_source(slot, from_source, shared);
+        match self.hot.from_source.load(Ordering::Relaxed) {
+            0 => self.account_by_fields(slot, shared),
+            from_source => self.account_with_source(slot, Quantities::from_bits(from_source), shared),
         }
     }
 
@@ -64,6 +92,27 @@ impl Engine {
         if fields.has_rarities() {
             add_rarities(&words, slot);
         }
+        self.turn_window(&words, now, shared, End::OnTime);
+    }
+
+    /// Counts a step by its fields, less what was published before.
+    #[cold]
+    pub(crate) fn count_prepaid(&self, step: &Step, slot: &Slot, prepaid: &mut Prepaid, shared: &Shared) {
+        let now = shared.ticks.now();
+        let words = self.published.write();
+        if step.num_spec_tokens > 0 {
+            change_num_spec_tokens(&words, step.num_spec_tokens);
+        }
+        if step.is_whole() {
+            let due = prepaid.settle(step, slot);
+            self.add_amounts(&words, &due, step.known);
+            // The rest was published before this window.
+            self.window.doubt(due.differing(&step.amounts).with(Quantities::ALL.without(step.known)));
+        }
+        if !self.is_begun_by(prepaid.until, Some(slot), shared) {
+            prepaid.amounts = Amounts::default();
+        }
+        self.hot.count_by_fields(prepaid.amounts != Amounts::default());
         self.turn_window(&words, now, shared, End::OnTime);
     }
 

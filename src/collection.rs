@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::attachment::Attachment;
-use crate::books::Books;
+use crate::books::{Books, Prepaid};
 use crate::collector::Flight;
 use crate::engine::{Engine, Holding};
 use crate::marks::{Mark, Part};
@@ -57,7 +57,7 @@ impl Holding<'_> {
                 Err(error) => return self.fail(&mut books, now, error),
             }
         }
-        if self.engine.hot.void.load(Ordering::SeqCst) == flight.generation {
+        if self.is_void(attachment, flight) {
             return self.skip_void(attachment);
         }
         if attachment.sample.follows_exits && self.awaits_closes(flight) {
@@ -154,6 +154,16 @@ impl Holding<'_> {
         })
     }
 
+    /// Whether the copy holds half a step, or belongs to the time before a rebase.
+    fn is_void(&self, attachment: &Attachment, flight: Flight) -> bool {
+        // A thread that enters a step again says so a little later. With a step under way at the start the copy has a
+        // mark, and needs to be whole no more.
+        let counts_on_exits = attachment.sample.follows_exits && attachment.sample.settles;
+        let mut steps = self.shared.steps.of_engine(self.engine.index);
+        self.engine.hot.void.load(Ordering::SeqCst) == flight.generation
+            || counts_on_exits && steps.any(|(_, slot)| slot.is_entered_again(flight.generation))
+    }
+
     /// Whether a step that the copy belongs to is not closed yet, or not accounted for.
     fn awaits_closes(&self, flight: Flight) -> bool {
         self.belonging(flight).next().is_some()
@@ -161,10 +171,7 @@ impl Holding<'_> {
 
     fn belonging(&self, flight: Flight) -> impl Iterator<Item = &Slot> {
         let steps = self.shared.steps.of_engine(self.engine.index).map(|(_, slot)| slot);
-        steps.filter(move |slot| {
-            let visits = slot.visits();
-            visits.ever_entered() && visits.inside() == 0 && slot.left_at().before(flight.generation)
-        })
+        steps.filter(move |slot| slot.may_belong_to(flight.generation))
     }
 
     /// Takes the fields of steps that do not close, as they are; the rest of them belongs to a later sample.
@@ -174,6 +181,7 @@ impl Holding<'_> {
             let step = Step::of(&slot.fields(), attachment.layout().quantities(), false);
             if slot.take(&step.amounts) {
                 attachment.sample.tally.add(&step, &Amounts::default());
+                attachment.taken.add(&step.amounts);
             }
             attachment.sample.has_taken = true;
         }
@@ -219,13 +227,13 @@ impl Holding<'_> {
         let Some(attachment) = books.attachment.as_mut() else { return };
         if let SourceError::Dead(_) = error {
             self.engine.end_collection(Outcome::Lost, error.into(), self.shared);
-            self.engine.bury_source(attachment, now);
+            self.engine.bury_source(books, None, now, self.shared);
         } else {
             self.engine.put_back(attachment);
             attachment.collector.failed(now);
             self.engine.end_collection(Outcome::Failed, error.into(), self.shared);
+            self.engine.show(attachment, self.shared);
         }
-        self.engine.show(attachment, self.shared);
     }
 }
 
@@ -243,17 +251,37 @@ impl Engine {
     }
 
     /// The source is dead: the engine goes on as if it were detached, and what is in no sample is dropped.
-    pub(crate) fn bury_source(&self, attachment: &mut Attachment, now: u64) {
+    pub(crate) fn bury_source(&self, books: &mut Books, closing: Option<&Slot>, now: u64, shared: &Shared) {
+        let Books { attachment: Some(attachment), prepaid, .. } = books else { return };
         attachment.collector.died();
+        *prepaid = self.prepaid(attachment, closing, now, shared);
         self.held.take();
         attachment.sample = Sample::default();
         attachment.owed = Amounts::default();
-        self.count_by_fields(now);
+        self.count_by_fields(prepaid, now);
+        self.show(attachment, shared);
+    }
+
+    /// What has been published of steps that are open, where the source ends `now`.
+    fn prepaid(&self, attachment: &Attachment, closing: Option<&Slot>, now: u64, shared: &Shared) -> Prepaid {
+        if self.is_begun_by(now, closing, shared) {
+            Prepaid { amounts: attachment.published_ahead(), until: now }
+        } else {
+            Prepaid::default()
+        }
+    }
+
+    /// Whether a step other than `closing` had been entered by this tick, and is not accounted for.
+    pub(crate) fn is_begun_by(&self, tick: u64, closing: Option<&Slot>, shared: &Shared) -> bool {
+        let others = shared.steps.of_engine(self.index).map(|(_, slot)| slot);
+        others
+            .filter(|slot| !closing.is_some_and(|closing| std::ptr::eq(*slot, closing)))
+            .any(|slot| slot.has_begun_by(tick))
     }
 
     /// From here on the fields alone count.
-    fn count_by_fields(&self, now: u64) {
-        self.hot.from_source.store(0, Ordering::Relaxed);
+    fn count_by_fields(&self, prepaid: &Prepaid, now: u64) {
+        self.hot.count_by_fields(prepaid.amounts != Amounts::default());
         self.hot.due.store(NEVER, Ordering::Relaxed);
         self.hot.poll_at.store(NEVER, Ordering::Relaxed);
         self.hot.follows_exits.store(0, Ordering::SeqCst);
@@ -270,7 +298,9 @@ impl Engine {
                 self.end_collection(Outcome::Lost, Reason::None, shared);
             }
             self.held.take();
-            self.count_by_fields(shared.ticks.now());
+            let now = shared.ticks.now();
+            books.prepaid = self.prepaid(&attachment, None, now, shared);
+            self.count_by_fields(&books.prepaid, now);
         }
         {
             let words = self.published.write();
@@ -278,7 +308,6 @@ impl Engine {
             words.set(word::IN_FLIGHT_SINCE, NEVER);
         }
         self.set_in_flight(false, shared);
-        self.hot.opens_books.store(false, Ordering::Relaxed);
         drop(books);
         if attachment.times_steps {
             shared.timed_sources.fetch_sub(1, Ordering::SeqCst);
@@ -304,7 +333,9 @@ impl Engine {
         }
         let flight = collector.flight();
         self.set_in_flight(flight.is_some(), shared);
-        self.hot.opens_books.store(attachment.on_host || flight.is_some(), Ordering::Relaxed);
+        if !collector.is_dead() {
+            self.hot.opens_books.store(attachment.on_host || flight.is_some(), Ordering::Relaxed);
+        }
         if flight.is_none() {
             self.hot.follows_exits.store(0, Ordering::SeqCst);
         }
@@ -318,5 +349,54 @@ impl Engine {
         let words = self.published.write();
         words.set(word::SOURCE_STATE, state);
         words.set(word::IN_FLIGHT_SINCE, flight.map_or(NEVER, |flight| flight.started));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use crate::source::{CounterSource, Counters, Layout, Snapshot, SourceError};
+
+    /// A source that has counted three accepted tokens more at each copy.
+    struct Source(u64);
+
+    impl CounterSource for Source {
+        fn layout(&self) -> Layout {
+            Layout::accepted()
+        }
+
+        fn start(&mut self) -> Result<(), SourceError> {
+            self.0 = self.0.saturating_add(3);
+            Ok(())
+        }
+
+        fn poll(&mut self, counters: &mut Counters) -> Result<Snapshot, SourceError> {
+            counters.accepted = self.0;
+            Ok(Snapshot::Landed)
+        }
+    }
+
+    #[test]
+    fn a_copy_is_void_as_soon_as_its_step_is_entered_again() {
+        let (clock, mock) = quanta::Clock::mock();
+        let (layer, handle) = crate::builder().with_clock(clock).build().unwrap();
+        let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+        let _attached = handle.attach("0", Source(0)).unwrap();
+        mock.increment(Duration::from_secs(6));
+        let step = crate::step_span!(num_spec_tokens = 4, num_drafts = 1);
+        step.in_scope(|| ());
+        let (_, slot) = handle.shared.steps.find(step.id().unwrap().into_u64()).unwrap();
+        // Another thread has come so far with entering it when this one looks at the copy.
+        let before = slot.enter();
+        handle.poll("0");
+        handle.shared.entered(slot, before);
+        let totals = handle.totals();
+        let collections: Vec<_> = totals.engines[0].collections.iter().filter(|outcome| outcome.2 > 0).collect();
+        assert_eq!(totals.engines[0].accepted_tokens, 0, "{collections:?}");
+        assert_eq!(collections.len(), 1, "{collections:?}");
+        slot.exit();
     }
 }

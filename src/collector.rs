@@ -13,6 +13,8 @@ pub(crate) struct Collector {
     /// Failures in a row.
     failures: u32,
     generation: u64,
+    /// The generation of the last copy that was published.
+    last_resolved: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +42,14 @@ impl Collector {
 
     /// A source that was attached `now`: its zero has just been read, so the first copy is due an interval later.
     pub(crate) fn new(interval: u64, now: u64) -> Self {
-        Self { interval, phase: Phase::Idle, due: now.saturating_add(interval), failures: 0, generation: 0 }
+        Self {
+            interval,
+            phase: Phase::Idle,
+            due: now.saturating_add(interval),
+            failures: 0,
+            generation: 0,
+            last_resolved: 0,
+        }
     }
 
     /// From which tick on a copy may start; never while one is in flight.
@@ -71,9 +80,9 @@ impl Collector {
         self.failures > 0
     }
 
-    /// The generation of the last copy that was started, or tried.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
+    /// Whether the copy of this generation, or one that took all that was in it, has been published.
+    pub(crate) fn has_resolved(&self, generation: u64) -> bool {
+        self.last_resolved >= generation
     }
 
     /// The next copy will be of this generation, if it starts.
@@ -113,6 +122,7 @@ impl Collector {
 
     /// It was published: the interval counts from here, not from the start.
     pub(crate) fn resolved(&mut self, now: u64) {
+        self.last_resolved = self.flight().map_or(self.last_resolved, |flight| flight.generation);
         self.phase = Phase::Idle;
         self.failures = 0;
         self.due = now.saturating_add(self.interval);

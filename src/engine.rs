@@ -54,7 +54,7 @@ pub(crate) struct Hot {
     pub(crate) in_flight: AtomicBool,
     /// A closed step has to go into the books: a copy is in flight, or the source is on the host.
     pub(crate) opens_books: AtomicBool,
-    /// The quantities that the source counts, as bits; 0 without a source.
+    /// The quantities that the source counts, as bits; 0 without a source, or [`Hot::PREPAID`].
     pub(crate) from_source: AtomicU8,
     /// Starts that were skipped because another thread was accounting: counted outside of the baton.
     pub(crate) contended: AtomicU64,
@@ -76,9 +76,22 @@ impl Hot {
         }
     }
 
-    #[inline]
-    pub(crate) fn quantities_of_source(&self) -> Quantities {
-        Quantities::from_bits(self.from_source.load(Ordering::Relaxed))
+    /// The copy of this generation is void. It may be over by now, and a later one void too.
+    pub(crate) fn make_void(&self, generation: u64) {
+        self.void.fetch_max(generation, Ordering::SeqCst);
+    }
+
+    /// No source counts, but a closed step has to go into the books, which know what was published before.
+    const PREPAID: u8 = !Quantities::ALL.bits();
+
+    pub(crate) fn is_prepaid(&self) -> bool {
+        self.from_source.load(Ordering::Relaxed) == Self::PREPAID
+    }
+
+    /// From here on the fields count, less what is prepaid.
+    pub(crate) fn count_by_fields(&self, has_prepaid: bool) {
+        self.from_source.store(if has_prepaid { Self::PREPAID } else { 0 }, Ordering::Relaxed);
+        self.opens_books.store(has_prepaid, Ordering::Relaxed);
     }
 }
 
@@ -217,7 +230,7 @@ impl Engine {
         }
         let generation = self.hot.follows_exits.load(Ordering::SeqCst);
         if generation != 0 && slot.left_at().before(generation) {
-            self.hot.void.store(generation, Ordering::SeqCst);
+            self.hot.make_void(generation);
         }
     }
 
@@ -285,5 +298,18 @@ impl Holding<'_> {
                 None => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_stays_void_when_an_earlier_one_is_found_to_be() {
+        let hot = Hot::new();
+        hot.make_void(7);
+        hot.make_void(5);
+        assert_eq!(hot.void.load(Ordering::SeqCst), 7);
     }
 }

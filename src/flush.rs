@@ -1,6 +1,5 @@
 //! A flush: copies in flight are waited out, and one more is taken of each engine.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::collection::Started;
@@ -14,8 +13,11 @@ use crate::window::End;
 /// Flushes all engines; each that could not be flushed is named in the error.
 pub(crate) fn flush(shared: &Shared, timeout: Duration) -> Result<(), FlushError> {
     let deadline = Instant::now().checked_add(timeout);
-    let mut waiting: Vec<Flush<'_>> =
-        shared.engines.iter().map(|engine| Flush { engine, own: None, why: FlushFailure::Busy }).collect();
+    let mut waiting: Vec<Flush<'_>> = shared
+        .engines
+        .iter()
+        .map(|engine| Flush { engine, own: None, has_asked: false, why: FlushFailure::Busy })
+        .collect();
     let mut failures = Vec::new();
     let mut pause = Duration::from_micros(20);
     loop {
@@ -47,6 +49,8 @@ struct Flush<'a> {
     engine: &'a Engine,
     /// The generation of the copy that this flush has started.
     own: Option<u64>,
+    /// The source has been asked for a copy: if it is busy, that is counted once.
+    has_asked: bool,
     why: FlushFailure,
 }
 
@@ -69,6 +73,10 @@ impl Flush<'_> {
             self.engine.turn_window(&self.engine.published.write(), now, shared, End::Early);
             return Progress::Done;
         };
+        // Whatever happened since, and whether a step is under way now: what was to be published is.
+        if self.own.is_some_and(|own| attachment.collector.has_resolved(own)) {
+            return Progress::Done;
+        }
         if attachment.collector.is_dead() {
             return Progress::Failed(FlushFailure::Dead);
         }
@@ -84,19 +92,12 @@ impl Flush<'_> {
         if attachment.collector.flight().is_some() {
             return Progress::Waiting(FlushFailure::Timeout);
         }
-        if self.own.take().is_some() {
-            // The copy of this flush has ended: well, unless it was void or has failed.
-            let resolved = !attachment.collector.is_backing_off()
-                && self.engine.hot.void.load(Ordering::SeqCst) != attachment.collector.generation();
-            if resolved {
-                return Progress::Done;
-            }
-            if attachment.collector.is_backing_off() {
-                return Progress::Failed(FlushFailure::Failed);
-            }
+        // The copy of this flush has failed, or was void.
+        if self.own.take().is_some() && attachment.collector.is_backing_off() {
+            return Progress::Failed(FlushFailure::Failed);
         }
         let sample = Sample { by_flush: true, ..Sample::default() };
-        let first = self.why == FlushFailure::Busy;
+        let first = !std::mem::replace(&mut self.has_asked, true);
         match holding.start_copy(&mut books, now, None, sample, first) {
             Some(Started::Yes(generation)) => {
                 self.own = Some(generation);

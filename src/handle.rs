@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::attachment::{Attachment, Zeroed};
 use crate::attributes::EngineAttributes;
+use crate::books::Prepaid;
 use crate::collector::Collector;
 use crate::engine::{Engine, Holding};
 use crate::engines::Refused;
@@ -78,6 +79,7 @@ impl Handle {
         }
         books.base = engine.totals();
         books.sample = books.base.clone();
+        books.prepaid = Prepaid::default();
         books.attachment = Some(attachment);
         drop(books);
         drop(holding);
@@ -112,16 +114,22 @@ impl Handle {
         let Some(engine) = self.shared.engines.find(engine) else { return };
         let Some(holding) = self.hold(engine, PATIENCE) else { return };
         if let Some(mut books) = engine.books() {
-            let totals = engine.totals();
+            let totals = books.totals(engine);
             let by_sample = books
                 .attachment
                 .as_ref()
                 .is_some_and(|attachment| !attachment.on_host && !attachment.collector.is_dead());
             books.base = if by_sample { books.sample.clone() } else { totals };
             if let Some(flight) = books.attachment.as_ref().and_then(|attachment| attachment.collector.flight()) {
-                engine.hot.void.store(flight.generation, Ordering::SeqCst);
+                engine.hot.make_void(flight.generation);
             }
-            engine.begin_window(self.shared.ticks.now());
+            let now = self.shared.ticks.now();
+            if books.base.amounts == engine.published_amounts() {
+                engine.begin_window(now);
+            } else {
+                // As `metrics` does: behind a sample with a mark the published totals don't belong together.
+                engine.begin_window_from(now, &books.base.amounts);
+            }
         }
         drop(holding);
     }
@@ -136,7 +144,7 @@ impl Handle {
             Some(attachment) if !attachment.on_host && !attachment.collector.is_dead() => {
                 books.sample.minus(&books.base, &self.shared.ticks)
             }
-            _ => engine.totals().minus(&books.base, &self.shared.ticks),
+            _ => books.totals(engine).minus(&books.base, &self.shared.ticks),
         };
         drop(books);
         drop(holding);

@@ -125,8 +125,7 @@ where
                 shared.exited(slot);
             }
             Some((_, slot)) => {
-                slot.end_at(shared.ticks.now());
-                slot.exit();
+                slot.exit_and_end(|| shared.ticks.now());
             }
             None => shared.exit_phase(id.into_u64()),
         }

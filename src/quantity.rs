@@ -89,6 +89,11 @@ impl Amounts {
         Self::from_fn(|quantity| self.get(quantity).saturating_sub(other.get(quantity)))
     }
 
+    pub(crate) fn differing(&self, other: &Self) -> Quantities {
+        let differing = Quantity::ALL.into_iter().filter(|&quantity| self.get(quantity) != other.get(quantity));
+        differing.fold(Quantities::NONE, |all, quantity| all.with(Quantities::of(quantity)))
+    }
+
     /// What the accepted and emitted tokens may be at most, given the drafts.
     #[inline]
     pub(crate) const fn max_emitted(&self) -> u64 {

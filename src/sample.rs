@@ -14,6 +14,7 @@ use crate::slot::Slot;
 use crate::source::{Failed, Snapshot, SourceError};
 use crate::step::Step;
 use crate::tally::Tally;
+use crate::ticks::NEVER;
 use crate::window::End;
 
 /// What belongs to a copy in flight.
@@ -41,15 +42,22 @@ impl Engine {
     #[inline(never)]
     pub(crate) fn tally_in_books(&self, step: &Step, slot: &Slot, shared: &Shared) {
         let Some(mut books) = self.books() else { return };
+        if self.hot.is_prepaid() {
+            return self.count_prepaid(step, slot, &mut books.prepaid, shared);
+        }
         let Some(attachment) = books.attachment.as_mut() else { return };
         let belongs = attachment.sample.follows_exits
             && slot.visits().ever_entered()
             && attachment.collector.flight().is_some_and(|flight| slot.left_at().before(flight.generation));
         if belongs {
-            attachment.sample.tally.add(step, &slot.taken());
+            let taken = slot.taken();
+            attachment.taken = attachment.taken.minus(&taken);
+            attachment.sample.tally.add(step, &taken);
         } else if slot.is_taken() {
+            let taken = slot.taken();
+            attachment.taken = attachment.taken.minus(&taken);
             let mut held = self.held.get();
-            held.add(step, &slot.taken());
+            held.add(step, &taken);
             self.held.set(&held);
         } else if step.drafted {
             self.held.add(step);
@@ -93,8 +101,7 @@ impl Engine {
             Ok(Snapshot::Pending) => Some(SourceError::Failed(Failed::Timeout)),
             Err(error @ SourceError::Dead(_)) => {
                 self.end_collection(Outcome::Lost, error.into(), shared);
-                self.bury_source(attachment, now);
-                self.show(attachment, shared);
+                self.bury_source(books, closing, now, shared);
                 Some(error)
             }
             Err(error) => {
@@ -110,10 +117,7 @@ impl Engine {
 
     /// Whether a step other than `closing` has been entered and is not accounted for.
     pub(crate) fn is_under_way(&self, closing: Option<&Slot>, shared: &Shared) -> bool {
-        let others = shared.steps.of_engine(self.index).map(|(_, slot)| slot);
-        others
-            .filter(|slot| !closing.is_some_and(|closing| std::ptr::eq(*slot, closing)))
-            .any(|slot| slot.visits().ever_entered())
+        self.is_begun_by(NEVER, closing, shared)
     }
 
     /// Publishes a sample that has landed: each quantity from the source if it counts it, else from the fields.
@@ -141,7 +145,11 @@ impl Engine {
         let chosen =
             Amounts::from_fn(|quantity| if own.has(quantity) { &counted } else { &tally.amounts }.get(quantity));
         attachment.owed.add(&chosen);
-        let due = if overlaps || has_taken { self.at_most_possible(&attachment.owed) } else { attachment.owed };
+        let due = if overlaps || has_taken {
+            self.at_most_possible(&attachment.owed, &totals.amounts)
+        } else {
+            attachment.owed
+        };
         attachment.owed = attachment.owed.minus(&due);
         let given = if tally.drafted { Quantities::ALL.without(tally.missing) } else { Quantities::NONE };
         self.add_amounts(&words, &due, own.with(given));
@@ -170,13 +178,16 @@ impl Engine {
         drop(words);
         if !attachment.on_host {
             self.read_totals(totals);
+        } else if !counts_drafts {
+            totals.amounts = self.published_amounts();
         }
     }
 
-    /// What of the amounts can be published without showing more accepted or emitted than the drafts allow: the source
-    /// can be ahead of drafts that the host counts. The rest is due with a later sample.
-    fn at_most_possible(&self, owed: &Amounts) -> Amounts {
-        let mut after = self.published_amounts();
+    /// What of the amounts can be published without showing more accepted or emitted than the drafts allow `since` the
+    /// last sample without a mark: the source can be ahead of drafts that the host counts. The rest is due with a later
+    /// sample.
+    fn at_most_possible(&self, owed: &Amounts, since: &Amounts) -> Amounts {
+        let mut after = self.published_amounts().minus(since);
         after.add(owed);
         let excess = |quantity: Quantity, most: u64| after.get(quantity).saturating_sub(most);
         let held_back = Amounts::new(

@@ -104,11 +104,9 @@ impl Shared {
     /// A step is exited, while there are sources.
     #[inline]
     pub(crate) fn exited(&self, slot: &Slot) {
-        let now = self.ticks.now();
-        slot.end_at(now);
         // The generation is stored first: whoever sees that nobody is inside sees when the step was left.
         slot.leave_at(self.generation.load(Ordering::SeqCst));
-        if slot.exit().inside() == 0
+        if let Some(now) = slot.exit_and_end(|| self.ticks.now())
             && let Some(engine) = self.engines.get(slot.engine.load(Ordering::Relaxed))
         {
             engine.left(slot, now, self);

@@ -74,6 +74,10 @@ impl Visits {
         self.0 as u32 != 0
     }
 
+    const fn ever_exited(self) -> bool {
+        self.0 >= Self::EXIT
+    }
+
     /// How many enters have not been exited.
     pub(crate) const fn inside(self) -> u32 {
         (self.0 as u32).wrapping_sub((self.0 >> 32) as u32)
@@ -94,6 +98,10 @@ impl LeftAt {
     #[inline]
     pub(crate) const fn before(self, generation: u64) -> bool {
         self.0 & !Self::TAKEN < generation
+    }
+
+    const fn is_moved(self) -> bool {
+        self.0 == Self::MOVED
     }
 }
 
@@ -177,10 +185,19 @@ impl Slot {
         self.started.load(Ordering::Relaxed)
     }
 
-    /// The step was exited, perhaps for the last time.
+    pub(crate) fn has_begun_by(&self, tick: u64) -> bool {
+        self.visits().ever_entered() && self.started() <= tick
+    }
+
+    /// Exits the step. If nobody is left inside, perhaps for good, it has ended: says when. The clock is read then and not
+    /// before, since of two threads that exit at once the first may be late with what it read.
     #[inline]
-    pub(crate) fn end_at(&self, now: u64) {
-        self.ended.store(now, Ordering::Relaxed);
+    pub(crate) fn exit_and_end(&self, now: impl FnOnce() -> u64) -> Option<u64> {
+        (self.exit().inside() == 0).then(|| {
+            let now = now();
+            self.ended.store(now, Ordering::Relaxed);
+            now
+        })
     }
 
     /// Ticks from the first enter to the last exit; 0 for a step that was never entered.
@@ -212,6 +229,19 @@ impl Slot {
     #[inline]
     pub(crate) fn left_at(&self) -> LeftAt {
         LeftAt(self.left_at.load(Ordering::Relaxed))
+    }
+
+    /// Whether the step was left before the copy of this generation started, so that the copy counts on its being over.
+    /// One that is being set aside may have been.
+    pub(crate) fn may_belong_to(&self, generation: u64) -> bool {
+        let (visits, left_at) = (self.visits(), self.left_at());
+        visits.ever_entered() && visits.inside() == 0 && (left_at.before(generation) || left_at.is_moved())
+    }
+
+    /// Whether the step was left before the copy of this generation started, and is entered again.
+    pub(crate) fn is_entered_again(&self, generation: u64) -> bool {
+        let visits = self.visits();
+        visits.ever_exited() && visits.inside() > 0 && self.left_at().before(generation)
     }
 
     /// Takes the fields of a step that does not close, as they are; false if it is just closing, or was taken before.

@@ -148,9 +148,13 @@ impl Engine {
 
     /// Begins a window `now`, with the totals as they are.
     pub(crate) fn begin_window(&self, now: u64) {
-        self.window.start.store(now, Ordering::Relaxed);
         self.window.doubtful.store(0, Ordering::Relaxed);
-        let amounts = self.published_amounts();
+        self.begin_window_from(now, &self.published_amounts());
+    }
+
+    /// Begins a window `now` that counts from these totals, with what is in doubt in the open one.
+    pub(crate) fn begin_window_from(&self, now: u64, amounts: &Amounts) {
+        self.window.start.store(now, Ordering::Relaxed);
         for quantity in Quantity::ALL {
             self.window.base[quantity as usize].store(amounts.get(quantity), Ordering::Relaxed);
         }

@@ -79,6 +79,9 @@ pub(crate) enum Op {
     Restart {
         engine: usize,
     },
+    Rebase {
+        engine: usize,
+    },
     Read,
     Flush,
 }
@@ -106,7 +109,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => engine.clone().prop_map(|engine| Op::Attach { engine }),
         1 => engine.clone().prop_map(|engine| Op::Detach { engine }),
         2 => (engine.clone(), 0..6_u8).prop_map(|(engine, mood)| Op::Source { engine, mood }),
-        1 => engine.prop_map(|engine| Op::Restart { engine }),
+        1 => engine.clone().prop_map(|engine| Op::Restart { engine }),
+        1 => engine.prop_map(|engine| Op::Rebase { engine }),
         2 => Just(Op::Read),
         1 => Just(Op::Flush),
     ]
@@ -342,6 +346,12 @@ impl World {
                     assert!(self.flush(LONG));
                 }
             }
+            Op::Rebase { engine } => {
+                // Whenever it comes, exported counters go on.
+                let published = self.published(engine);
+                self.handle.rebase(ENGINES[engine]);
+                assert_eq!(self.published(engine), published, "a rebase changes no total");
+            }
             Op::Read => self.read(),
             Op::Flush => {
                 self.flush(BRIEF);
@@ -375,6 +385,10 @@ impl World {
             let point =
                 |metric: &str| points.get(&format!("spec_decode.{metric}{{spec_decode.engine={name}}}")).copied();
             assert!(point("accepted_tokens") <= point("draft_tokens"), "engine {name}: {points:?}");
+            if let Some(metrics) = self.handle.metrics(name) {
+                let (accepted, tokens) = (metrics.accepted_tokens.unwrap_or(0), metrics.draft_tokens.unwrap_or(0));
+                assert!(accepted <= tokens, "engine {name}: {metrics}");
+            }
             if self.attached[engine].is_none() {
                 assert_eq!(self.published(engine), self.model[engine], "engine {name}, counted by fields");
             }

@@ -13,7 +13,7 @@ use model::{ENGINES, FIELDS, Op, SLOTS};
 fn op(bytes: &mut Unstructured<'_>) -> Result<Op> {
     let slot = bytes.choose_index(SLOTS)?;
     let engine = bytes.choose_index(ENGINES.len())?;
-    Ok(match bytes.int_in_range(0..=15)? {
+    Ok(match bytes.int_in_range(0..=16)? {
         0 | 1 => Op::Open {
             slot,
             engine,
@@ -41,6 +41,7 @@ fn op(bytes: &mut Unstructured<'_>) -> Result<Op> {
         12 => Op::Detach { engine },
         13 => Op::Source { engine, mood: bytes.int_in_range(0..=5)? },
         14 => Op::Restart { engine },
+        15 => Op::Rebase { engine },
         _ if bytes.arbitrary()? => Op::Read,
         _ => Op::Flush,
     })

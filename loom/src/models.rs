@@ -13,7 +13,7 @@ use crate::sequence::Sequence;
 use crate::slot::NewStep;
 
 /// Every model, by name.
-pub(crate) const ALL: [(&str, fn()); 6] = [
+pub(crate) const ALL: [(&str, fn()); 8] = [
     ("a reader sees words of one instant", a_reader_sees_words_of_one_instant),
     ("a reading of an engine is whole", a_reading_of_an_engine_is_whole),
     ("a step closed beside others is accounted for once", a_step_closed_beside_others_is_accounted_for_once),
@@ -23,6 +23,8 @@ pub(crate) const ALL: [(&str, fn()); 6] = [
         "what is taken of a step that is set aside is taken once",
         what_is_taken_of_a_step_that_is_set_aside_is_taken_once,
     ),
+    ("a copy waits for a step that is set aside", a_copy_waits_for_a_step_that_is_set_aside),
+    ("a step ends with its last exit", a_step_ends_with_its_last_exit),
 ];
 
 /// Every order with at most so many switches away from a thread that could go on.
@@ -197,5 +199,41 @@ fn what_is_taken_of_a_step_that_is_set_aside_is_taken_once() {
         let (is_taken, taken) = (moved.is_taken(), moved.taken());
         assert_eq!(taking.join().unwrap(), is_taken);
         assert_eq!(taken.get(Quantity::Emitted), if is_taken { 4 } else { 0 });
+    });
+}
+
+fn a_copy_waits_for_a_step_that_is_set_aside() {
+    const GENERATION: u64 = 5;
+    loom::model(|| {
+        let steps = Arc::new(OpenSteps::new(1));
+        let slot = steps.claim(1).unwrap();
+        NewStep::new(slot, 1).open(0, 0, 0);
+        slot.enter();
+        slot.leave_at(GENERATION - 1);
+        slot.exit();
+        let closer = Arc::clone(&steps);
+        let closing = thread::spawn(move || closer.set_aside(0));
+        assert!(steps.of_engine(0).any(|(_, slot)| slot.may_belong_to(GENERATION)), "nobody has accounted for it");
+        closing.join().unwrap();
+    });
+}
+
+fn a_step_ends_with_its_last_exit() {
+    loom::model(|| {
+        let (steps, clock) = (Arc::new(OpenSteps::new(1)), Arc::new(AtomicU64::new(0)));
+        let slot = steps.claim(1).unwrap();
+        NewStep::new(slot, 1).open(0, 0, 0);
+        slot.start_at(0);
+        (0..2).for_each(|_| _ = slot.enter());
+        let exit = |steps: Arc<OpenSteps>, clock: Arc<AtomicU64>| {
+            move || {
+                clock.fetch_add(1, Ordering::SeqCst);
+                steps.get(0).unwrap().exit_and_end(|| clock.load(Ordering::SeqCst));
+            }
+        };
+        let exiting = thread::spawn(exit(Arc::clone(&steps), Arc::clone(&clock)));
+        exit(Arc::clone(&steps), clock)();
+        exiting.join().unwrap();
+        assert_eq!(steps.get(0).unwrap().took(), 2);
     });
 }

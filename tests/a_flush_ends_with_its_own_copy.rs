@@ -1,0 +1,157 @@
+//! A flush is done once its own copy is published, whatever becomes of the engine and of others' copies before it looks;
+//! and not before that.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use quanta::Mock;
+use support::{Device, Watchdog};
+use tracing_spec_decode::source::{Busy, CounterSource, Counters, Dead, Failed, Layout, Snapshot, SourceError};
+use tracing_spec_decode::{FlushError, Handle, builder, step_span};
+use tracing_subscriber::layer::SubscriberExt;
+
+/// A source that keeps the first thread that looks at a copy after its attach.
+struct Gate {
+    polls: usize,
+    arrived: SyncSender<()>,
+    opened: Receiver<()>,
+}
+
+impl CounterSource for Gate {
+    fn layout(&self) -> Layout {
+        Layout::accepted()
+    }
+
+    fn start(&mut self) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    fn poll(&mut self, _: &mut Counters) -> Result<Snapshot, SourceError> {
+        self.polls += 1;
+        if self.polls == 2 {
+            self.arrived.send(()).unwrap();
+            self.opened.recv().unwrap();
+        }
+        Ok(Snapshot::Landed)
+    }
+}
+
+fn step(device: &Device) {
+    step_span!(num_spec_tokens = 4, num_drafts = 1).in_scope(|| device.add(3, 4));
+}
+
+/// A step, then a flush on another thread. Its copy of the engine is in flight, and the flush is kept by another engine,
+/// while `meanwhile` happens.
+fn flush_while<T>(meanwhile: impl FnOnce(&Handle, &Device, &Mock) -> T) -> (Result<(), FlushError>, Handle) {
+    let _watchdog = Watchdog::of(Duration::from_secs(60));
+    let (clock, mock) = quanta::Clock::mock();
+    let (layer, handle) = builder().with_clock(clock).build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let device = Device::default();
+    let (arrived, has_arrived) = sync_channel(1);
+    let (open, opened) = sync_channel(1);
+    let _attached = handle.attach("0", device.source()).unwrap();
+    let _gate = handle.attach("gate", Gate { polls: 0, arrived, opened }).unwrap();
+    step(&device);
+    device.land_after(usize::MAX);
+    let flushed = std::thread::scope(|scope| {
+        let flushing = scope.spawn(|| handle.flush(Duration::from_secs(20)));
+        has_arrived.recv().unwrap();
+        let _kept = meanwhile(&handle, &device, &mock);
+        open.send(()).unwrap();
+        flushing.join().unwrap()
+    });
+    (flushed, handle)
+}
+
+fn published(handle: &Handle) -> (Option<u64>, Option<u64>) {
+    let metrics = handle.metrics("0").unwrap();
+    (metrics.draft_tokens, metrics.accepted_tokens)
+}
+
+#[test]
+fn the_copy_of_another_flush_fails_after_it() {
+    let (flushed, handle) = flush_while(|handle, device, _| {
+        device.land();
+        step(device);
+        device.fail_with(Some(SourceError::Failed(Failed::Driver(1))));
+        handle.flush(Duration::ZERO).unwrap_err();
+    });
+    assert_eq!((flushed, published(&handle)), (Ok(()), (Some(4), Some(3))));
+}
+
+#[test]
+fn the_copy_of_another_flush_is_in_flight() {
+    let (flushed, handle) = flush_while(|handle, device, _| {
+        device.land();
+        step(device);
+        handle.flush(Duration::ZERO).unwrap_err();
+    });
+    assert_eq!((flushed, published(&handle)), (Ok(()), (Some(4), Some(3))));
+}
+
+#[test]
+fn the_source_dies_after_it() {
+    let (flushed, handle) = flush_while(|handle, device, _| {
+        device.land();
+        step(device);
+        device.fail_with(Some(SourceError::Dead(Dead::DeviceLost)));
+        handle.flush(Duration::ZERO).unwrap_err();
+    });
+    assert_eq!((flushed, published(&handle)), (Ok(()), (Some(4), Some(3))));
+}
+
+#[test]
+fn the_engine_is_inside_its_next_step() {
+    let (flushed, handle) = flush_while(|_, device, _| {
+        device.land();
+        step_span!(num_spec_tokens = 4, num_drafts = 1).entered()
+    });
+    assert_eq!((flushed, published(&handle)), (Ok(()), (Some(4), Some(3))));
+}
+
+#[test]
+fn its_copy_is_void_and_a_busy_source_was_asked_for_another() {
+    let (flushed, handle) = flush_while(|handle, device, mock| {
+        handle.rebase("0");
+        device.land();
+        device.land_after(0);
+        step_span!(num_spec_tokens = 4, num_drafts = 1).in_scope(|| {
+            device.add(3, 4);
+            mock.increment(Duration::from_secs(6));
+            device.fail_with(Some(SourceError::Busy(Busy::Capturing)));
+        });
+        device.fail_with(None);
+    });
+    assert_eq!((flushed, published(&handle)), (Ok(()), (Some(8), Some(6))));
+}
+
+#[test]
+fn its_copy_fails_and_that_of_another_flush_does_not() {
+    let (flushed, handle) = flush_while(|handle, device, _| {
+        device.land();
+        device.fail_with(Some(SourceError::Failed(Failed::Driver(1))));
+        step(device);
+        device.fail_with(None);
+        device.land_after(0);
+        handle.flush(Duration::ZERO).unwrap_err();
+        handle.flush(Duration::ZERO).unwrap_err();
+    });
+    assert_eq!((flushed, published(&handle)), (Ok(()), (Some(8), Some(6))));
+}
+
+#[test]
+fn a_source_that_is_busy_all_the_time_has_skipped_one_copy() {
+    let (layer, handle) = builder().build().unwrap();
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let device = Device::default();
+    let _attached = handle.attach("0", device.source()).unwrap();
+    device.fail_with(Some(SourceError::Busy(Busy::Capturing)));
+    handle.flush(Duration::from_millis(20)).unwrap_err();
+    let totals = handle.totals();
+    let skipped = totals.engines[0].collections.iter().find(|outcome| outcome.2 > 0).unwrap();
+    assert_eq!(*skipped, ("skipped", Some("capturing"), 1), "however often the flush has asked");
+}
