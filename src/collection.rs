@@ -12,7 +12,7 @@ use crate::published::word;
 use crate::quantity::Amounts;
 use crate::sample::Sample;
 use crate::shared::Shared;
-use crate::slot::Slot;
+use crate::slot::{Since, Slot};
 use crate::source::{Snapshot, SourceError};
 use crate::step::Step;
 use crate::ticks::NEVER;
@@ -38,6 +38,17 @@ pub(crate) enum Started {
     Refused(SourceError),
 }
 
+/// What the engine's steps make of a copy that has landed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// The steps that belong to it are accounted for.
+    Whole,
+    /// One of them is not closed yet, or not accounted for.
+    Awaits,
+    /// It holds half a step, or belongs to the time before a rebase.
+    Void,
+}
+
 impl Holding<'_> {
     /// Looks at the copy in flight, and publishes it if it has landed and its steps have closed.
     pub(crate) fn poll_copy(&self, now: u64, patient: bool) {
@@ -57,14 +68,13 @@ impl Holding<'_> {
                 Err(error) => return self.fail(&mut books, now, error),
             }
         }
-        if self.is_void(attachment, flight) {
-            return self.skip_void(attachment);
-        }
-        if attachment.sample.follows_exits && self.awaits_closes(flight) {
-            if patient || !attachment.collector.has_waited(now) {
+        match self.fit(attachment, flight) {
+            Fit::Void => return self.skip_void(attachment),
+            Fit::Awaits if patient || !attachment.collector.has_waited(now) => {
                 return self.engine.show(attachment, self.shared);
             }
-            self.take_open_steps(attachment, flight);
+            Fit::Awaits => self.take_open_steps(attachment, flight),
+            Fit::Whole => {}
         }
         self.resolve(&mut books, flight, now);
     }
@@ -154,30 +164,31 @@ impl Holding<'_> {
         })
     }
 
-    /// Whether the copy holds half a step, or belongs to the time before a rebase.
-    fn is_void(&self, attachment: &Attachment, flight: Flight) -> bool {
-        // A thread that enters a step again says so a little later. With a step under way at the start the copy has a
-        // mark, and needs to be whole no more.
-        let counts_on_exits = attachment.sample.follows_exits && attachment.sample.settles;
-        let mut steps = self.shared.steps.of_engine(self.engine.index);
-        self.engine.hot.void.load(Ordering::SeqCst) == flight.generation
-            || counts_on_exits && steps.any(|(_, slot)| slot.is_entered_again(flight.generation))
-    }
-
-    /// Whether a step that the copy belongs to is not closed yet, or not accounted for.
-    fn awaits_closes(&self, flight: Flight) -> bool {
-        self.belonging(flight).next().is_some()
-    }
-
-    fn belonging(&self, flight: Flight) -> impl Iterator<Item = &Slot> {
-        let steps = self.shared.steps.of_engine(self.engine.index).map(|(_, slot)| slot);
-        steps.filter(move |slot| slot.may_belong_to(flight.generation))
+    fn fit(&self, attachment: &Attachment, flight: Flight) -> Fit {
+        let Sample { follows_exits, settles, .. } = attachment.sample;
+        // Each step is looked at once: between two looks it could be entered again.
+        let of_step = |slot: &Slot| match slot.since(flight.generation) {
+            Some(Since::Over) => Fit::Awaits,
+            // The thread that enters it says so a little later. With a step under way at the start the copy has a mark, and
+            // needs to be whole no more.
+            Some(Since::EnteredAgain) if settles => Fit::Void,
+            _ => Fit::Whole,
+        };
+        let fit = if follows_exits {
+            let steps = self.shared.steps.of_engine(self.engine.index);
+            steps.fold(Fit::Whole, |fit, (_, slot)| fit.max(of_step(slot)))
+        } else {
+            Fit::Whole
+        };
+        // Asked last: a step that was entered again, and left again, looks like one of a later copy.
+        if self.engine.hot.void.load(Ordering::SeqCst) == flight.generation { Fit::Void } else { fit }
     }
 
     /// Takes the fields of steps that do not close, as they are; the rest of them belongs to a later sample.
     #[cold]
     fn take_open_steps(&self, attachment: &mut Attachment, flight: Flight) {
-        for slot in self.belonging(flight) {
+        let steps = self.shared.steps.of_engine(self.engine.index).map(|(_, slot)| slot);
+        for slot in steps.filter(|slot| slot.since(flight.generation) == Some(Since::Over)) {
             let step = Step::of(&slot.fields(), attachment.layout().quantities(), false);
             if slot.take(&step.amounts) {
                 attachment.sample.tally.add(&step, &Amounts::default());

@@ -84,6 +84,14 @@ impl Visits {
     }
 }
 
+/// What has become of a step that was left before a copy started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// It is over, and not accounted for.
+    Over,
+    EnteredAgain,
+}
+
 /// How many collections its engine had started when a step was left, so that a collection knows which steps it follows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeftAt(u64);
@@ -231,17 +239,16 @@ impl Slot {
         LeftAt(self.left_at.load(Ordering::Relaxed))
     }
 
-    /// Whether the step was left before the copy of this generation started, so that the copy counts on its being over.
-    /// One that is being set aside may have been.
-    pub(crate) fn may_belong_to(&self, generation: u64) -> bool {
+    /// What has become of the step, if it was left before the copy of this generation started: the copy counts on its
+    /// being over. One that is being set aside may have been.
+    #[inline]
+    pub(crate) fn since(&self, generation: u64) -> Option<Since> {
         let (visits, left_at) = (self.visits(), self.left_at());
-        visits.ever_entered() && visits.inside() == 0 && (left_at.before(generation) || left_at.is_moved())
-    }
-
-    /// Whether the step was left before the copy of this generation started, and is entered again.
-    pub(crate) fn is_entered_again(&self, generation: u64) -> bool {
-        let visits = self.visits();
-        visits.ever_exited() && visits.inside() > 0 && self.left_at().before(generation)
+        let was_left = visits.ever_exited() && left_at.before(generation);
+        match visits.inside() {
+            0 => (was_left || left_at.is_moved()).then_some(Since::Over),
+            _ => was_left.then_some(Since::EnteredAgain),
+        }
     }
 
     /// Takes the fields of a step that does not close, as they are; false if it is just closing, or was taken before.
