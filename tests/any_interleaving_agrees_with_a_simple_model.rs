@@ -68,6 +68,7 @@ pub(crate) enum Op {
     },
     Attach {
         engine: usize,
+        on_host: bool,
     },
     Detach {
         engine: usize,
@@ -106,7 +107,7 @@ fn op() -> impl Strategy<Value = Op> {
         ),
         4 => (0..6_500_u16).prop_map(|millis| Op::Advance { millis }),
         1 => engine.clone().prop_map(|engine| Op::Poll { engine }),
-        1 => engine.clone().prop_map(|engine| Op::Attach { engine }),
+        1 => (engine.clone(), any::<bool>()).prop_map(|(engine, on_host)| Op::Attach { engine, on_host }),
         1 => engine.clone().prop_map(|engine| Op::Detach { engine }),
         2 => (engine.clone(), 0..6_u8).prop_map(|(engine, mood)| Op::Source { engine, mood }),
         1 => engine.clone().prop_map(|engine| Op::Restart { engine }),
@@ -190,6 +191,8 @@ struct World {
     devices: [Device; ENGINES.len()],
     attached: [Option<Attached>; ENGINES.len()],
     model: [Totals; ENGINES.len()],
+    /// What `metrics` counts from, where that is known.
+    base: [Option<Totals>; ENGINES.len()],
 }
 
 impl World {
@@ -209,6 +212,7 @@ impl World {
             devices: Default::default(),
             attached: Default::default(),
             model: Default::default(),
+            base: std::array::from_fn(|_| Some(Totals::default())),
         }
     }
 
@@ -307,13 +311,15 @@ impl World {
             }
             Op::Advance { millis } => self.mock.increment(Duration::from_millis(millis.into())),
             Op::Poll { engine } => self.handle.poll(ENGINES[engine]),
-            Op::Attach { engine } => {
+            Op::Attach { engine, on_host } => {
                 if self.attached[engine].is_none() {
                     self.end_steps(engine);
                     self.devices[engine].fail_with(None);
                     self.devices[engine].land_after(0);
-                    let attached = self.handle.attach(ENGINES[engine], self.devices[engine].source());
-                    self.attached[engine] = Some(attached.unwrap());
+                    let device = &self.devices[engine];
+                    let source = if on_host { device.source_on_host() } else { device.source() };
+                    self.attached[engine] = Some(self.handle.attach(ENGINES[engine], source).unwrap());
+                    self.base[engine] = Some(self.model[engine].clone());
                 }
             }
             Op::Detach { engine } => {
@@ -347,7 +353,8 @@ impl World {
                 }
             }
             Op::Rebase { engine } => {
-                // Whenever it comes, exported counters go on.
+                // Whenever it comes, exported counters go on; `metrics` can be told from behind a flush only.
+                self.base[engine] = self.flush(BRIEF).then(|| self.model[engine].clone());
                 let published = self.published(engine);
                 self.handle.rebase(ENGINES[engine]);
                 assert_eq!(self.published(engine), published, "a rebase changes no total");
@@ -364,9 +371,27 @@ impl World {
         if flushed {
             for engine in 0..ENGINES.len() {
                 assert_eq!(self.published(engine), self.model[engine], "engine {engine}, after a flush");
+                self.compare_metrics(engine);
             }
         }
         flushed
+    }
+
+    /// After a flush `metrics` says what was done since an attach or a rebase.
+    fn compare_metrics(&self, engine: usize) {
+        if let Some((base, metrics)) = self.base[engine].as_ref().zip(self.handle.metrics(ENGINES[engine])) {
+            let now = &self.model[engine];
+            let steps = [metrics.plain_steps.steps, metrics.drafted_steps.steps];
+            assert_eq!(steps, [now.plain - base.plain, now.drafted - base.drafted], "engine {engine}");
+            let found = [metrics.drafts, metrics.draft_tokens, metrics.accepted_tokens, metrics.emitted_tokens];
+            let done = [
+                now.drafts - base.drafts,
+                now.draft_tokens - base.draft_tokens,
+                now.accepted - base.accepted,
+                now.emitted - base.emitted,
+            ];
+            assert_eq!(found.map(Option::unwrap_or_default), done, "engine {engine}: {metrics}");
+        }
     }
 
     fn read(&mut self) {
@@ -447,7 +472,7 @@ fn open(engine: usize, k: u8, drafts: u8, ragged: u8, by_source: bool) -> Step {
 pub(crate) fn run(attached: [bool; ENGINES.len()], ops: &[Op]) {
     let mut world = World::new();
     for engine in (0..ENGINES.len()).filter(|engine| attached[*engine]) {
-        world.run(&Op::Attach { engine });
+        world.run(&Op::Attach { engine, on_host: false });
     }
     for op in ops {
         world.run(op);

@@ -37,7 +37,7 @@ fn op(bytes: &mut Unstructured<'_>) -> Result<Op> {
         },
         9 => Op::Advance { millis: bytes.int_in_range(0..=6_499)? },
         10 => Op::Poll { engine },
-        11 => Op::Attach { engine },
+        11 => Op::Attach { engine, on_host: bytes.arbitrary()? },
         12 => Op::Detach { engine },
         13 => Op::Source { engine, mood: bytes.int_in_range(0..=5)? },
         14 => Op::Restart { engine },
