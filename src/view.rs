@@ -1,12 +1,14 @@
 //! What an instrument shows: one state of all engines for a whole collection. Everything here runs on a reader's thread.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use opentelemetry::KeyValue;
 use opentelemetry::metrics::AsyncInstrument;
+use opentelemetry::{KeyValue, StringValue};
 
 use crate::anomaly::{self, Anomaly};
+use crate::engine::Engine;
 use crate::engine_totals::Totals;
 use crate::marks::Part;
 use crate::outcome::{Outcome, Reason};
@@ -30,14 +32,14 @@ pub(crate) struct Viewer {
 /// The state that one collection reads.
 #[derive(Default)]
 struct Snapshot {
-    engines: Vec<EngineReading>,
+    /// By the engines' indices.
+    engines: BTreeMap<u32, EngineReading>,
     now: u64,
     /// The instruments that have asked since it was taken.
     asked: u32,
 }
 
 struct EngineReading {
-    index: u32,
     attributes: Vec<KeyValue>,
     /// What `spec_decode.info` carries.
     info: Vec<KeyValue>,
@@ -60,7 +62,7 @@ impl Viewer {
             snapshot.renew(&self.shared);
         }
         snapshot.asked |= asks;
-        for engine in snapshot.engines.iter().filter(|engine| engine.known) {
+        for engine in snapshot.engines.values().filter(|engine| engine.known) {
             observe(&View { shared: &self.shared, engine, reading: &engine.reading, now: snapshot.now }, out);
         }
     }
@@ -84,36 +86,26 @@ impl Snapshot {
         self.asked = 0;
         self.now = shared.ticks.now();
         for engine in shared.engines.iter() {
-            let place = self.engines.iter().position(|known| known.index == engine.index);
-            let reading = match place {
-                Some(place) => self.engines.get_mut(place),
-                None => {
-                    let mut attributes = vec![KeyValue::new("spec_decode.engine", engine.name.to_string())];
-                    attributes
-                        .extend(engine.attributes.iter().map(|(name, value)| KeyValue::new(name, value.to_owned())));
-                    let version = KeyValue::new("spec_decode.version", env!("CARGO_PKG_VERSION"));
-                    let described = engine.attributes.info().map(|(name, value)| KeyValue::new(name, value.to_owned()));
-                    let info = attributes.iter().cloned().chain(described).chain([version]).collect();
-                    let (reading, scratch) = (engine.published.blank(), engine.published.blank());
-                    self.engines.push(EngineReading {
-                        index: engine.index,
-                        attributes,
-                        info,
-                        reading,
-                        scratch,
-                        contended: 0,
-                        known: false,
-                    });
-                    self.engines.last_mut()
-                }
-            };
-            if let Some(reading) = reading
-                && engine.published.read(&mut reading.reading, &mut reading.scratch)
-            {
-                reading.known |= true;
-                reading.contended = engine.hot.contended.load(Ordering::Relaxed);
+            let read = self.engines.entry(engine.index).or_insert_with(|| EngineReading::blank(engine));
+            if engine.published.read(&mut read.reading, &mut read.scratch) {
+                read.known = true;
+                read.contended = engine.hot.contended.load(Ordering::Relaxed);
             }
         }
+    }
+}
+
+impl EngineReading {
+    fn blank(engine: &Engine) -> Self {
+        // Each point has a copy, so the text is shared.
+        let pair = |name: &'static str, value: &str| KeyValue::new(name, StringValue::from(Arc::<str>::from(value)));
+        let named = [pair("spec_decode.engine", &engine.name)].into_iter();
+        let attributes: Vec<_> = named.chain(engine.attributes.iter().map(|(name, value)| pair(name, value))).collect();
+        let described = engine.attributes.info().map(|(name, value)| pair(name, value));
+        let version = KeyValue::new("spec_decode.version", env!("CARGO_PKG_VERSION"));
+        let info = attributes.iter().cloned().chain(described).chain([version]).collect();
+        let (reading, scratch) = (engine.published.blank(), engine.published.blank());
+        Self { attributes, info, reading, scratch, contended: 0, known: false }
     }
 }
 
