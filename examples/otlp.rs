@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // In this order: what is in flight is published, then exported; the handle goes last.
     handle.flush(Duration::from_secs(5))?;
-    provider.shutdown()?;
+    provider.shutdown().map_err(|error| format!("the last export to the Collector: {error}"))?;
     drop(handle);
     Ok(())
 }

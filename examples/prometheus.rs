@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     tracing_subscriber::registry().with(layer).init();
 
     // The scrapes are answered on a thread of their own; the engine's thread never sees them.
-    let server = tiny_http::Server::http(&address)?;
+    let server = tiny_http::Server::http(&address).map_err(|error| format!("{address}: {error}"))?;
     println!("serving http://{}/metrics", server.server_addr());
     std::thread::spawn(move || {
         for request in server.incoming_requests() {

@@ -7,7 +7,7 @@ use crate::collector::Collector;
 use crate::delta::{Delta, first};
 use crate::gpu_time::PhasesInStep;
 use crate::marks::Mark;
-use crate::quantity::{Amounts, Quantity};
+use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::sample::Sample;
 use crate::source::{CounterSource, Counters, Dead, Failed, Layout, Snapshot, SourceError};
 use crate::tally::Tally;
@@ -55,7 +55,7 @@ impl Zeroed {
     pub(crate) fn read(source: impl CounterSource + 'static, patience: Duration) -> Result<Self, SourceError> {
         let mut source: Box<dyn CounterSource> = Box::new(source);
         let read = guarded(|| {
-            let layout = source.layout();
+            let layout = source.layout().bounded();
             let (on_host, times_steps) = (source.is_on_host(), source.times_steps());
             let mut zero = Counters::for_layout(layout);
             source.start()?;
@@ -170,14 +170,22 @@ impl Attachment {
             || self.owed != Amounts::default()
     }
 
-    /// What has been published of steps that are not closed, as far as their fields can tell.
-    pub(crate) fn published_ahead(&self) -> Amounts {
+    /// What has been published of steps that are not closed; `None` where the fields of others can't tell.
+    pub(crate) fn published_ahead(&self) -> Option<Amounts> {
         let Tally { amounts, missing, contradicted, .. } = &self.by_fields;
-        let ahead = self.by_source.minus(&self.owed).minus(amounts);
-        let unknown = missing.with(*contradicted);
-        let mut ahead = Amounts::from_fn(|quantity| if unknown.has(quantity) { 0 } else { ahead.get(quantity) });
+        let told = Quantities::ALL.without(missing.with(*contradicted));
+        if !self.layout.quantities().without(told).is_empty() {
+            return None;
+        }
+        let mut ahead = self.by_source.minus(&self.owed).minus(amounts);
         ahead.add(&self.taken);
-        ahead
+        Some(ahead)
+    }
+
+    /// Whether `metrics` stays at the last sample without a mark: between two of them the drafts may be behind the source.
+    pub(crate) fn goes_by_samples(&self) -> bool {
+        let is_whole_at_each_close = self.on_host && self.counts_drafts();
+        !self.collector.is_dead() && !is_whole_at_each_close
     }
 
     /// Lets go of the source.

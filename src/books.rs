@@ -23,34 +23,58 @@ pub(crate) struct Books {
     /// The totals at the last sample without a mark.
     pub(crate) sample: Totals,
     pub(crate) prepaid: Prepaid,
+    /// How often a source was detached with something that was in no sample.
+    pub(crate) losses: u64,
+    /// The generation of the last copy that was published before the last loss.
+    pub(crate) resolved_before_loss: u64,
 }
 
 /// What was published, while there was a source, of steps that have not closed and are to be counted by their fields.
 #[derive(Debug, Default)]
 pub(crate) struct Prepaid {
     pub(crate) amounts: Amounts,
+    /// How much it was can't be told.
+    pub(crate) is_unknown: bool,
     /// Those steps began until then.
     pub(crate) until: u64,
+    /// A rebase has put it behind itself, so that those steps count whole after it.
+    pub(crate) is_before_base: bool,
 }
 
 impl Prepaid {
-    /// How much of a step that closes is still to be counted.
-    fn settle(&mut self, step: &Step, slot: &Slot) -> Amounts {
+    pub(crate) fn is_none(&self) -> bool {
+        !self.is_unknown && self.amounts == Amounts::default()
+    }
+
+    /// How much of a step that closes is still to be counted; `None` if that can't be told.
+    fn settle(&mut self, step: &Step, slot: &Slot) -> Option<Amounts> {
         if !slot.has_begun_by(self.until) {
-            return step.amounts;
+            return Some(step.amounts);
         }
         let due = step.amounts.minus(&self.amounts);
         self.amounts = self.amounts.minus(&step.amounts);
-        due
+        (!self.is_unknown).then_some(due)
     }
 }
 
 impl Books {
-    /// The totals as published, less what was published before it was due. Allocates.
+    /// What `metrics` counts to: the totals as published, less what was published before it was due, or those of the last
+    /// sample without a mark. Allocates.
     pub(crate) fn totals(&self, engine: &Engine) -> Totals {
+        if self.attachment.as_ref().is_some_and(Attachment::goes_by_samples) {
+            return self.sample.clone();
+        }
         let mut totals = engine.totals();
         totals.amounts = totals.amounts.minus(&self.prepaid.amounts);
         totals
+    }
+
+    /// The steps that something was prepaid of are accounted for.
+    fn forget_prepaid(&mut self) {
+        let Prepaid { amounts, is_before_base, .. } = std::mem::take(&mut self.prepaid);
+        if is_before_base {
+            self.base.amounts.add(&amounts);
+        }
     }
 }
 
@@ -97,22 +121,25 @@ impl Engine {
 
     /// Counts a step by its fields, less what was published before.
     #[cold]
-    pub(crate) fn count_prepaid(&self, step: &Step, slot: &Slot, prepaid: &mut Prepaid, shared: &Shared) {
+    pub(crate) fn count_prepaid(&self, step: &Step, slot: &Slot, books: &mut Books, shared: &Shared) {
         let now = shared.ticks.now();
         let words = self.published.write();
         if step.num_spec_tokens > 0 {
             change_num_spec_tokens(&words, step.num_spec_tokens);
         }
         if step.is_whole() {
-            let due = prepaid.settle(step, slot);
-            self.add_amounts(&words, &due, step.known);
-            // The rest was published before this window.
-            self.window.doubt(due.differing(&step.amounts).with(Quantities::ALL.without(step.known)));
+            if let Some(due) = books.prepaid.settle(step, slot) {
+                self.add_amounts(&words, &due, step.known);
+                // The rest was published before this window.
+                self.window.doubt(due.differing(&step.amounts).with(Quantities::ALL.without(step.known)));
+            } else {
+                add_anomaly(&words, Anomaly::Incomplete, 1);
+            }
         }
-        if !self.is_begun_by(prepaid.until, Some(slot), shared) {
-            prepaid.amounts = Amounts::default();
+        if !self.is_begun_by(books.prepaid.until, Some(slot), shared) {
+            books.forget_prepaid();
         }
-        self.hot.count_by_fields(prepaid.amounts != Amounts::default());
+        self.hot.count_by_fields(!books.prepaid.is_none());
         self.turn_window(&words, now, shared, End::OnTime);
     }
 

@@ -187,6 +187,8 @@ impl Holding<'_> {
     /// Takes the fields of steps that do not close, as they are; the rest of them belongs to a later sample.
     #[cold]
     fn take_open_steps(&self, attachment: &mut Attachment, flight: Flight) {
+        // Also if there is none to take any more: one that is entered again just now is half in this copy.
+        attachment.sample.has_taken = true;
         let steps = self.shared.steps.of_engine(self.engine.index).map(|(_, slot)| slot);
         for slot in steps.filter(|slot| slot.since(flight.generation) == Some(Since::Over)) {
             let step = Step::of(&slot.fields(), attachment.layout().quantities(), false);
@@ -194,7 +196,6 @@ impl Holding<'_> {
                 attachment.sample.tally.add(&step, &Amounts::default());
                 attachment.taken.add(&step.amounts);
             }
-            attachment.sample.has_taken = true;
         }
     }
 
@@ -276,7 +277,13 @@ impl Engine {
     /// What has been published of steps that are open, where the source ends `now`.
     fn prepaid(&self, attachment: &Attachment, closing: Option<&Slot>, now: u64, shared: &Shared) -> Prepaid {
         if self.is_begun_by(now, closing, shared) {
-            Prepaid { amounts: attachment.published_ahead(), until: now }
+            let ahead = attachment.published_ahead();
+            Prepaid {
+                amounts: ahead.unwrap_or_default(),
+                is_unknown: ahead.is_none(),
+                until: now,
+                is_before_base: false,
+            }
         } else {
             Prepaid::default()
         }
@@ -292,7 +299,7 @@ impl Engine {
 
     /// From here on the fields alone count.
     fn count_by_fields(&self, prepaid: &Prepaid, now: u64) {
-        self.hot.count_by_fields(prepaid.amounts != Amounts::default());
+        self.hot.count_by_fields(!prepaid.is_none());
         self.hot.due.store(NEVER, Ordering::Relaxed);
         self.hot.poll_at.store(NEVER, Ordering::Relaxed);
         self.hot.follows_exits.store(0, Ordering::SeqCst);
@@ -307,6 +314,8 @@ impl Engine {
         if !attachment.collector.is_dead() {
             if attachment.has_unpublished(&self.held.get()) {
                 self.end_collection(Outcome::Lost, Reason::None, shared);
+                books.losses = books.losses.saturating_add(1);
+                books.resolved_before_loss = attachment.collector.last_resolved();
             }
             self.held.take();
             let now = shared.ticks.now();

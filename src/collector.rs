@@ -15,6 +15,8 @@ pub(crate) struct Collector {
     generation: u64,
     /// The generation of the last copy that was published.
     last_resolved: u64,
+    /// The generation of the last copy that failed.
+    last_failed: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,7 @@ impl Collector {
             failures: 0,
             generation: 0,
             last_resolved: 0,
+            last_failed: None,
         }
     }
 
@@ -80,9 +83,14 @@ impl Collector {
         self.failures > 0
     }
 
-    /// Whether the copy of this generation, or one that took all that was in it, has been published.
-    pub(crate) fn has_resolved(&self, generation: u64) -> bool {
-        self.last_resolved >= generation
+    /// The generation of the last copy that was published. It took all that was in those before it.
+    pub(crate) fn last_resolved(&self) -> u64 {
+        self.last_resolved
+    }
+
+    /// Whether the copy of this generation is the last that has failed.
+    pub(crate) fn has_failed(&self, generation: u64) -> bool {
+        self.last_failed == Some(generation)
     }
 
     /// The next copy will be of this generation, if it starts.
@@ -136,6 +144,7 @@ impl Collector {
     /// It failed, or could not start: the next is due after one interval, then two, up to 64.
     pub(crate) fn failed(&mut self, now: u64) {
         self.phase = Phase::Idle;
+        self.last_failed = Some(self.generation);
         let wait = self.interval.saturating_mul(1 << self.failures.min(Self::MOST_DOUBLINGS));
         self.due = now.saturating_add(wait);
         self.failures = self.failures.saturating_add(1);

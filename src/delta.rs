@@ -17,6 +17,16 @@ pub(crate) struct Delta<'a> {
 }
 
 impl Layout {
+    /// More positions than any engine can have are not asked for.
+    pub(crate) fn bounded(self) -> Self {
+        const MOST_POSITIONS: usize = 1 << 12;
+        Self {
+            accepted_positions: self.accepted_positions.min(MOST_POSITIONS),
+            draft_positions: self.draft_positions.min(MOST_POSITIONS),
+            ..self
+        }
+    }
+
     /// The quantities that a source of this layout counts.
     pub(crate) fn quantities(self) -> Quantities {
         let mut own = Quantities::of(Quantity::Accepted);

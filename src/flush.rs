@@ -16,7 +16,7 @@ pub(crate) fn flush(shared: &Shared, timeout: Duration) -> Result<(), FlushError
     let mut waiting: Vec<Flush<'_>> = shared
         .engines
         .iter()
-        .map(|engine| Flush { engine, own: None, has_asked: false, why: FlushFailure::Busy })
+        .map(|engine| Flush { engine, own: None, has_asked: false, losses: None, why: FlushFailure::Busy })
         .collect();
     let mut failures = Vec::new();
     let mut pause = Duration::from_micros(20);
@@ -51,6 +51,8 @@ struct Flush<'a> {
     own: Option<u64>,
     /// The source has been asked for a copy: if it is busy, that is counted once.
     has_asked: bool,
+    /// The engine's losses when this flush first had it.
+    losses: Option<u64>,
     why: FlushFailure,
 }
 
@@ -66,6 +68,12 @@ impl Flush<'_> {
         let now = shared.ticks.now();
         holding.poll_copy(now, true);
         let Some(mut books) = self.engine.books() else { return Progress::Waiting(FlushFailure::Busy) };
+        let is_published = |resolved: u64| self.own.is_some_and(|own| resolved >= own);
+        if *self.losses.get_or_insert(books.losses) != books.losses {
+            // The source was detached meanwhile.
+            let has_ended_well = is_published(books.resolved_before_loss);
+            return if has_ended_well { Progress::Done } else { Progress::Failed(FlushFailure::Failed) };
+        }
         let Some(attachment) = books.attachment.as_mut() else {
             if self.engine.is_under_way(None, shared) {
                 return Progress::Waiting(FlushFailure::Busy);
@@ -74,7 +82,7 @@ impl Flush<'_> {
             return Progress::Done;
         };
         // Whatever happened since, and whether a step is under way now: what was to be published is.
-        if self.own.is_some_and(|own| attachment.collector.has_resolved(own)) {
+        if is_published(attachment.collector.last_resolved()) {
             return Progress::Done;
         }
         if attachment.collector.is_dead() {
@@ -92,8 +100,7 @@ impl Flush<'_> {
         if attachment.collector.flight().is_some() {
             return Progress::Waiting(FlushFailure::Timeout);
         }
-        // The copy of this flush has failed, or was void.
-        if self.own.take().is_some() && attachment.collector.is_backing_off() {
+        if self.own.take().is_some_and(|own| attachment.collector.has_failed(own)) {
             return Progress::Failed(FlushFailure::Failed);
         }
         let sample = Sample { by_flush: true, ..Sample::default() };

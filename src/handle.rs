@@ -108,18 +108,14 @@ impl Handle {
         flush(&self.shared, timeout)
     }
 
-    /// After warm-up and a flush: `metrics` and the next window count from here. A copy in flight becomes void; exported
-    /// counters go on.
+    /// After warm-up and a flush, between steps: `metrics` and the next window count from here. A copy in flight becomes
+    /// void; exported counters go on. Does nothing for an engine whose thread keeps it busy for five seconds.
     pub fn rebase(&self, engine: &str) {
         let Some(engine) = self.shared.engines.find(engine) else { return };
         let Some(holding) = self.hold(engine, PATIENCE) else { return };
         if let Some(mut books) = engine.books() {
-            let totals = books.totals(engine);
-            let by_sample = books
-                .attachment
-                .as_ref()
-                .is_some_and(|attachment| !attachment.on_host && !attachment.collector.is_dead());
-            books.base = if by_sample { books.sample.clone() } else { totals };
+            books.base = books.totals(engine);
+            books.prepaid.is_before_base = true;
             if let Some(flight) = books.attachment.as_ref().and_then(|attachment| attachment.collector.flight()) {
                 engine.hot.make_void(flight.generation);
             }
@@ -134,18 +130,14 @@ impl Handle {
         drop(holding);
     }
 
-    /// An engine's totals since attach or rebase, as last published; `None` for an engine that is not known.
+    /// An engine's totals since attach or rebase, as last published; `None` for an engine that is not known, or whose thread
+    /// keeps it busy for five seconds.
     #[must_use]
     pub fn metrics(&self, engine: &str) -> Option<SpecDecodeMetrics> {
         let engine = self.shared.engines.find(engine)?;
         let holding = self.hold(engine, PATIENCE)?;
         let books = engine.books()?;
-        let metrics = match &books.attachment {
-            Some(attachment) if !attachment.on_host && !attachment.collector.is_dead() => {
-                books.sample.minus(&books.base, &self.shared.ticks)
-            }
-            _ => books.totals(engine).minus(&books.base, &self.shared.ticks),
-        };
+        let metrics = books.totals(engine).minus(&books.base, &self.shared.ticks);
         drop(books);
         drop(holding);
         Some(metrics)

@@ -256,7 +256,7 @@ impl fmt::Display for Payoff {
             None => write!(f, "{name} unknown, "),
         };
         known(f, "measured speed-up", self.speedup(), 3)?;
-        known(f, "num_spec_tokens", self.num_spec_tokens(), 2)?;
+        known(f, "mean k", self.num_spec_tokens(), 2)?;
         match self.best() {
             Some(BestNumSpecTokens { num_spec_tokens, speedup, margin }) => {
                 let basis = match speedup.basis {

@@ -43,7 +43,7 @@ impl Engine {
     pub(crate) fn tally_in_books(&self, step: &Step, slot: &Slot, shared: &Shared) {
         let Some(mut books) = self.books() else { return };
         if self.hot.is_prepaid() {
-            return self.count_prepaid(step, slot, &mut books.prepaid, shared);
+            return self.count_prepaid(step, slot, &mut books, shared);
         }
         let Some(attachment) = books.attachment.as_mut() else { return };
         let belongs = attachment.sample.follows_exits
@@ -176,10 +176,8 @@ impl Engine {
         words.set(word::LAST_SAMPLE, now);
         self.turn_window(&words, now, shared, if by_flush { End::Early } else { End::OnTime });
         drop(words);
-        if !attachment.on_host {
+        if attachment.goes_by_samples() {
             self.read_totals(totals);
-        } else if !counts_drafts {
-            totals.amounts = self.published_amounts();
         }
     }
 

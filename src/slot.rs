@@ -171,9 +171,8 @@ impl Slot {
     /// Notes how many copies the engine had started when the step was left.
     #[inline]
     pub(crate) fn leave_at(&self, generation: u64) {
-        if self.left_at.load(Ordering::Relaxed) & LeftAt::TAKEN == 0 {
-            self.left_at.store(generation, Ordering::Relaxed);
-        }
+        // What the holder of the baton notes here meanwhile is above any generation, and stays.
+        self.left_at.fetch_max(generation, Ordering::Relaxed);
     }
 
     /// Exits the step; the visits after.

@@ -132,13 +132,13 @@ impl Layout {
         Self { draft_tokens: true, ..self }
     }
 
-    /// Accepted tokens are counted per draft position as well, for positions `0..positions`.
+    /// Accepted tokens are counted per draft position as well, for positions `0..positions`; 4,096 at most.
     #[must_use]
     pub const fn with_accepted_positions(self, positions: usize) -> Self {
         Self { accepted_positions: positions, ..self }
     }
 
-    /// Draft tokens are counted per draft position as well, for positions `0..positions`.
+    /// Draft tokens are counted per draft position as well, for positions `0..positions`; 4,096 at most.
     #[must_use]
     pub const fn with_draft_positions(self, positions: usize) -> Self {
         Self { draft_positions: positions, ..self }

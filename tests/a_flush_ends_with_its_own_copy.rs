@@ -10,7 +10,7 @@ use std::time::Duration;
 use quanta::Mock;
 use support::{Device, Watchdog};
 use tracing_spec_decode::source::{Busy, CounterSource, Counters, Dead, Failed, Layout, Snapshot, SourceError};
-use tracing_spec_decode::{FlushError, Handle, builder, step_span};
+use tracing_spec_decode::{Attached, FlushError, FlushFailure, Handle, builder, step_span};
 use tracing_subscriber::layer::SubscriberExt;
 
 /// A source that keeps the first thread that looks at a copy after its attach.
@@ -46,6 +46,14 @@ fn step(device: &Device) {
 /// A step, then a flush on another thread. Its copy of the engine is in flight, and the flush is kept by another engine,
 /// while `meanwhile` happens.
 fn flush_while<T>(meanwhile: impl FnOnce(&Handle, &Device, &Mock) -> T) -> (Result<(), FlushError>, Handle) {
+    flush_after(|_, _| (), |handle, device, mock, _attached| meanwhile(handle, device, mock))
+}
+
+/// The same, after something else; what happens meanwhile has the guard.
+fn flush_after<T>(
+    before: impl FnOnce(&Device, &Mock),
+    meanwhile: impl FnOnce(&Handle, &Device, &Mock, &mut Option<Attached>) -> T,
+) -> (Result<(), FlushError>, Handle) {
     let _watchdog = Watchdog::of(Duration::from_secs(60));
     let (clock, mock) = quanta::Clock::mock();
     let (layer, handle) = builder().with_clock(clock).build().unwrap();
@@ -53,14 +61,15 @@ fn flush_while<T>(meanwhile: impl FnOnce(&Handle, &Device, &Mock) -> T) -> (Resu
     let device = Device::default();
     let (arrived, has_arrived) = sync_channel(1);
     let (open, opened) = sync_channel(1);
-    let _attached = handle.attach("0", device.source()).unwrap();
+    let mut attached = Some(handle.attach("0", device.source()).unwrap());
     let _gate = handle.attach("gate", Gate { polls: 0, arrived, opened }).unwrap();
+    before(&device, &mock);
     step(&device);
     device.land_after(usize::MAX);
     let flushed = std::thread::scope(|scope| {
         let flushing = scope.spawn(|| handle.flush(Duration::from_secs(20)));
         has_arrived.recv().unwrap();
-        let _kept = meanwhile(&handle, &device, &mock);
+        let _kept = meanwhile(&handle, &device, &mock, &mut attached);
         open.send(()).unwrap();
         flushing.join().unwrap()
     });
@@ -127,6 +136,44 @@ fn its_copy_is_void_and_a_busy_source_was_asked_for_another() {
         device.fail_with(None);
     });
     assert_eq!((flushed, published(&handle)), (Ok(()), (Some(8), Some(6))));
+}
+
+#[test]
+fn its_copy_is_void_and_what_failed_was_one_before_it() {
+    let fail_once = |device: &Device, mock: &Mock| {
+        mock.increment(Duration::from_secs(6));
+        device.fail_with(Some(SourceError::Failed(Failed::Driver(1))));
+        step(device);
+        device.fail_with(None);
+    };
+    let (flushed, handle) = flush_after(fail_once, |handle, device, _, _| {
+        handle.rebase("0");
+        device.land();
+        device.land_after(0);
+    });
+    assert_eq!((flushed, published(&handle)), (Ok(()), (Some(8), Some(6))));
+}
+
+#[test]
+fn its_source_is_detached_before_the_copy_lands() {
+    let (flushed, handle) = flush_after(|_, _| (), |_, _, _, attached| drop(attached.take()));
+    let failed = flushed.unwrap_err();
+    assert_eq!(failed.failures().collect::<Vec<_>>(), [("0", FlushFailure::Failed)], "what it waited for is lost");
+    assert_eq!(handle.totals().engines.iter().map(|engine| engine.draft_tokens).sum::<u64>(), 0);
+}
+
+#[test]
+fn its_source_is_detached_with_a_later_step_once_it_is_published() {
+    let (flushed, handle) = flush_after(
+        |_, _| (),
+        |handle, device, _, attached| {
+            device.land();
+            handle.poll("0");
+            step(device);
+            drop(attached.take());
+        },
+    );
+    assert_eq!((flushed, published(&handle)), (Ok(()), (Some(4), Some(3))));
 }
 
 #[test]

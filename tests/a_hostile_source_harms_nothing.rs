@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::{Exported, anomaly, set_default};
+use support::{Exported, Stack, anomaly, of_engine, set_default};
 use tracing_spec_decode::source::{Busy, CounterSource, Counters, Dead, Failed, Layout, Mark, Snapshot, SourceError};
 use tracing_spec_decode::{AttachError, SourceState, builder, step_span};
 
@@ -104,19 +104,33 @@ fn a_panic_at_attach_is_an_error() {
         let refused = handle.attach("0", Panics { call, armed: Arc::new(AtomicU32::new(1)) }).unwrap_err();
         assert_eq!(refused, AttachError::Source(SourceError::Dead(Dead::Panicked)), "{call}");
     }
-    struct Endless;
+}
+
+#[test]
+fn a_layout_with_more_positions_than_there_can_be_is_cut() {
+    struct Endless(usize, u64);
     impl CounterSource for Endless {
         fn layout(&self) -> Layout {
-            Layout::accepted().with_accepted_positions(usize::MAX)
+            Layout::accepted().with_accepted_positions(self.0).with_draft_positions(self.0)
         }
         fn start(&mut self) -> Result<(), SourceError> {
             Ok(())
         }
-        fn poll(&mut self, _: &mut Counters) -> Result<Snapshot, SourceError> {
+        fn poll(&mut self, counters: &mut Counters) -> Result<Snapshot, SourceError> {
+            self.1 += 1;
+            counters.accepted = self.1;
+            *counters.accepted_per_position.last_mut().unwrap() = self.1;
             Ok(Snapshot::Landed)
         }
     }
-    assert!(matches!(handle.attach("0", Endless), Err(AttachError::Source(SourceError::Dead(_)))));
+    for positions in [usize::MAX, 1 << 56, 1 << 30] {
+        let stack = Stack::new();
+        let _attached = stack.handle.attach("0", Endless(positions, 0)).unwrap();
+        drop(step_span!(num_spec_tokens = 4, num_drafts = 1));
+        stack.flush();
+        let points = stack.collect();
+        assert_eq!((points[&of_engine("accepted_tokens")], points[&anomaly("position_over_bound")]), (1.0, 1.0));
+    }
 }
 
 /// A source whose counters the test sets, boxes and all; it has a second layout for who asks twice.

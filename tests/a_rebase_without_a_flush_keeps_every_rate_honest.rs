@@ -5,7 +5,7 @@
 mod support;
 
 use support::{Device, Points, Stack, of_engine};
-use tracing_spec_decode::{HostCounters, step_span};
+use tracing_spec_decode::{HostCounters, SpecDecodeMetrics, step_span};
 
 /// The same of each source of counts: draft tokens and accepted tokens since the rebase, and the rate of the window.
 fn since_rebase(stack: &Stack, points: &Points) -> (Option<u64>, Option<u64>, Option<f64>) {
@@ -133,4 +133,23 @@ fn before_a_step_that_the_host_has_counted_half_of() {
     let (tokens, accepted, _) = since_rebase(&stack, &points);
     assert_eq!((tokens, accepted), (Some(4), Some(3)));
     assert_eq!((points[&of_engine("draft_tokens")], points[&of_engine("accepted_tokens")]), (8.0, 3.0));
+}
+
+#[test]
+fn behind_a_mark_of_a_source_on_the_host() {
+    let stack = Stack::new();
+    let device = Device::default();
+    let _attached = stack.handle.attach("0", device.source_on_host()).unwrap();
+    let step = || step_span!(parent: None, num_spec_tokens = 4, num_drafts = 1);
+    let long = step();
+    let inside = long.enter();
+    step().in_scope(|| device.add(0, 1));
+    stack.handle.rebase("0");
+    device.add(4, 5);
+    step().in_scope(|| device.add(4, 5));
+    let counts = |metrics: &SpecDecodeMetrics| [metrics.draft_tokens, metrics.accepted_tokens].map(|n| n.unwrap_or(0));
+    assert_eq!(counts(&stack.metrics()), [0, 0], "it stays at the last sample without a mark");
+    drop(inside);
+    drop(long);
+    assert_eq!(counts(&stack.metrics()), [12, 8]);
 }

@@ -220,6 +220,46 @@ fn it_does_not_say_what_was_accepted_and_no_other_step_pays_for_it() {
 }
 
 #[test]
+fn what_was_published_of_it_is_unknown_since_another_step_did_not_say_what_was_accepted() {
+    for end in [End::Death, End::Detach] {
+        Engine::run(WHOLE, |engine| {
+            let _open = step(0).entered();
+            step_span!(parent: None, num_spec_tokens = 4, num_drafts = 1).in_scope(|| engine.device.count(0));
+            let half = step(4);
+            half.in_scope(|| {
+                engine.device.count(4);
+                engine.handle.flush(Duration::from_secs(60)).unwrap();
+                engine.end(end);
+            });
+            drop(half);
+            assert_eq!(engine.totals(), [2.0, 8.0, 4.0, 6.0], "as published: it adds nothing");
+            assert_eq!(engine.exported.collect()[&support::anomaly("incomplete")], 1.0);
+        });
+    }
+}
+
+#[test]
+fn nobody_says_what_was_accepted_of_it_and_a_rebase_is_in_between() {
+    Engine::run(HOST_DRAFTS, |engine| {
+        let half = step_span!(parent: None, num_spec_tokens = 4, num_drafts = 1);
+        half.in_scope(|| {
+            engine.device.count(3);
+            engine.pass_an_interval();
+            engine.step(1);
+            engine.handle.poll("0");
+            engine.end(End::Death);
+            engine.handle.rebase("0");
+        });
+        drop(half);
+        let metrics = engine.handle.metrics("0").unwrap();
+        assert_eq!((metrics.draft_tokens, metrics.accepted_tokens), (Some(0), Some(0)), "it was published before");
+        engine.step(2);
+        let metrics = engine.handle.metrics("0").unwrap();
+        assert_eq!((metrics.draft_tokens, metrics.accepted_tokens), (Some(4), Some(2)));
+    });
+}
+
+#[test]
 fn a_source_attached_next_begins_anew() {
     Engine::run(HOST_DRAFTS, |engine| {
         let half = step(3);

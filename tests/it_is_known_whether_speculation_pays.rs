@@ -121,7 +121,7 @@ fn a_run_without_a_baseline_says_nothing_of_the_speed_up() {
     assert_eq!(payoff.break_even_acceptance(), None);
     assert_eq!(
         payoff.to_string(),
-        "measured speed-up unknown, num_spec_tokens 2.98, best unknown, break-even acceptance unknown, tokens per \
+        "measured speed-up unknown, mean k 2.98, best unknown, break-even acceptance unknown, tokens per \
          second with drafts 111.46, without unknown, batch ratio unknown, from 87 steps with drafts and 0 without"
     );
 }
@@ -158,7 +158,7 @@ fn the_log_line_says_what_is_best_and_how_that_is_known() {
     let halves = modelled(&[0.9, 0.5], 0.1, 1.2);
     assert_eq!(
         halves.payoff().to_string(),
-        "measured speed-up 1.679, num_spec_tokens 2.00, best 3 (expected speed-up 1.717, +2.3 %, extrapolated), \
+        "measured speed-up 1.679, mean k 2.00, best 3 (expected speed-up 1.717, +2.3 %, extrapolated), \
          break-even acceptance 0.306, tokens per second with drafts 1.68, without 1.00, batch ratio 1.00, from 1000 \
          steps with drafts and 1000 without"
     );

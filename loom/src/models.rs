@@ -13,7 +13,7 @@ use crate::sequence::Sequence;
 use crate::slot::{NewStep, Since};
 
 /// Every model, by name.
-pub(crate) const ALL: [(&str, fn()); 8] = [
+pub(crate) const ALL: [(&str, fn()); 9] = [
     ("a reader sees words of one instant", a_reader_sees_words_of_one_instant),
     ("a reading of an engine is whole", a_reading_of_an_engine_is_whole),
     ("a step closed beside others is accounted for once", a_step_closed_beside_others_is_accounted_for_once),
@@ -23,6 +23,7 @@ pub(crate) const ALL: [(&str, fn()); 8] = [
         "what is taken of a step that is set aside is taken once",
         what_is_taken_of_a_step_that_is_set_aside_is_taken_once,
     ),
+    ("what is taken of a step that is left again stays taken", what_is_taken_of_a_step_that_is_left_again_stays_taken),
     ("a copy waits for a step that is set aside", a_copy_waits_for_a_step_that_is_set_aside),
     ("a step ends with its last exit", a_step_ends_with_its_last_exit),
 ];
@@ -199,6 +200,18 @@ fn what_is_taken_of_a_step_that_is_set_aside_is_taken_once() {
         let (is_taken, taken) = (moved.is_taken(), moved.taken());
         assert_eq!(taking.join().unwrap(), is_taken);
         assert_eq!(taken.get(Quantity::Emitted), if is_taken { 4 } else { 0 });
+    });
+}
+
+fn what_is_taken_of_a_step_that_is_left_again_stays_taken() {
+    loom::model(|| {
+        let steps = Arc::new(OpenSteps::new(1));
+        NewStep::new(steps.claim(1).unwrap(), 1).open(0, 0, 0);
+        let engine = Arc::clone(&steps);
+        let leaving = thread::spawn(move || engine.get(0).unwrap().leave_at(5));
+        let was_taken = steps.get(0).unwrap().take(&Amounts::new(1, 4, 3, 4));
+        leaving.join().unwrap();
+        assert_eq!(steps.get(0).unwrap().is_taken(), was_taken);
     });
 }
 
