@@ -9,6 +9,7 @@ use crate::gpu_time::PhasesInStep;
 use crate::marks::Mark;
 use crate::quantity::{Amounts, Quantities, Quantity};
 use crate::sample::Sample;
+use crate::slot::Slot;
 use crate::source::{CounterSource, Counters, Dead, Failed, Layout, Snapshot, SourceError};
 use crate::tally::Tally;
 
@@ -168,6 +169,13 @@ impl Attachment {
             || !held.is_empty()
             || !self.sample.tally.is_empty()
             || self.owed != Amounts::default()
+    }
+
+    /// A step closes: what was taken of it before.
+    pub(crate) fn closes_taken(&mut self, slot: &Slot) -> Amounts {
+        let taken = slot.taken();
+        self.taken = self.taken.minus(&taken);
+        taken
     }
 
     /// What has been published of steps that are not closed; `None` where the fields of others can't tell.

@@ -156,8 +156,7 @@ impl Holding<'_> {
     }
 
     fn are_under_way(&self, except: Option<&Slot>, generation: u64, follows_exits: bool) -> bool {
-        let steps = self.shared.steps.of_engine(self.engine.index).map(|(_, slot)| slot);
-        steps.filter(|slot| !except.is_some_and(|except| std::ptr::eq(*slot, except))).any(|slot| {
+        self.engine.steps_but(except, self.shared).any(|slot| {
             let visits = slot.visits();
             let over = follows_exits && visits.inside() == 0 && slot.left_at().before(generation);
             visits.ever_entered() && !over
@@ -176,7 +175,7 @@ impl Holding<'_> {
         };
         let fit = if follows_exits {
             let steps = self.shared.steps.of_engine(self.engine.index);
-            steps.fold(Fit::Whole, |fit, (_, slot)| fit.max(of_step(slot)))
+            steps.fold(Fit::Whole, |fit, slot| fit.max(of_step(slot)))
         } else {
             Fit::Whole
         };
@@ -189,7 +188,7 @@ impl Holding<'_> {
     fn take_open_steps(&self, attachment: &mut Attachment, flight: Flight) {
         // Also if there is none to take any more: one that is entered again just now is half in this copy.
         attachment.sample.has_taken = true;
-        let steps = self.shared.steps.of_engine(self.engine.index).map(|(_, slot)| slot);
+        let steps = self.shared.steps.of_engine(self.engine.index);
         for slot in steps.filter(|slot| slot.since(flight.generation) == Some(Since::Over)) {
             let step = Step::of(&slot.fields(), attachment.layout().quantities(), false);
             if slot.take(&step.amounts) {
@@ -291,10 +290,13 @@ impl Engine {
 
     /// Whether a step other than `closing` had been entered by this tick, and is not accounted for.
     pub(crate) fn is_begun_by(&self, tick: u64, closing: Option<&Slot>, shared: &Shared) -> bool {
-        let others = shared.steps.of_engine(self.index).map(|(_, slot)| slot);
-        others
-            .filter(|slot| !closing.is_some_and(|closing| std::ptr::eq(*slot, closing)))
-            .any(|slot| slot.has_begun_by(tick))
+        self.steps_but(closing, shared).any(|slot| slot.has_begun_by(tick))
+    }
+
+    /// The engine's steps that are not accounted for, but for this one.
+    fn steps_but<'a>(&self, except: Option<&'a Slot>, shared: &'a Shared) -> impl Iterator<Item = &'a Slot> {
+        let steps = shared.steps.of_engine(self.index);
+        steps.filter(move |slot| !except.is_some_and(|except| std::ptr::eq(*slot, except)))
     }
 
     /// From here on the fields alone count.

@@ -52,7 +52,7 @@ pub(crate) struct Hot {
     pub(crate) timed: AtomicU64,
     /// A copy is in flight.
     pub(crate) in_flight: AtomicBool,
-    /// A closed step has to go into the books: a copy is in flight, or the source is on the host.
+    /// A closed step has to go into the books: a copy is in flight, the source is on the host, or something is prepaid.
     pub(crate) opens_books: AtomicBool,
     /// The quantities that the source counts, as bits; 0 without a source, or [`Hot::PREPAID`].
     pub(crate) from_source: AtomicU8,

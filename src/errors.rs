@@ -79,7 +79,7 @@ pub enum FlushFailure {
     Busy,
     /// The copy did not land before the deadline; it stays in flight.
     Timeout,
-    /// The source failed.
+    /// The source failed, or was detached meanwhile with what was to be published.
     Failed,
     /// The source is dead.
     Dead,

@@ -79,13 +79,13 @@ impl OpenSteps {
     }
 
     /// The steps of an engine: those open, and those left to the holder of its baton.
-    pub(crate) fn of_engine(&self, engine: u32) -> impl Iterator<Item = (u32, &Slot)> {
+    pub(crate) fn of_engine(&self, engine: u32) -> impl Iterator<Item = &Slot> {
         let slots = self.table.slots();
         let bound = self.table.bound();
         // Asked only when the others have been looked at: a step that is set aside meanwhile is found where it is then.
         let used = std::iter::once_with(|| self.spares_used.load(Ordering::Relaxed));
         let spares = used.flat_map(move |used| slots.iter().skip(bound).take(used));
-        (0_u32..).zip(slots.iter().take(bound).chain(spares)).filter(move |(_, slot)| {
+        slots.iter().take(bound).chain(spares).filter(move |slot| {
             let key = slot.key.load(Ordering::Acquire);
             key != FREE && key != CLAIMED && slot.engine.load(Ordering::Relaxed) == engine
         })
@@ -93,7 +93,7 @@ impl OpenSteps {
 
     /// How many steps of an engine are open.
     pub(crate) fn count_of_engine(&self, engine: u32) -> usize {
-        self.of_engine(engine).filter(|(_, slot)| !slot.is_left()).count()
+        self.of_engine(engine).filter(|slot| !slot.is_left()).count()
     }
 }
 
@@ -127,8 +127,8 @@ mod tests {
             NewStep::new(slot, id).open(0, 0, 0);
         }
         let mut looked_at = steps.of_engine(0);
-        let (first, _) = looked_at.next().expect("two are open");
-        let other = [1, 2].into_iter().filter_map(|id| steps.find(id)).find(|(index, _)| *index != first);
+        let first = looked_at.next().expect("two are open").id();
+        let other = [1, 2].into_iter().filter(|id| *id != first).find_map(|id| steps.find(id));
         steps.set_aside(other.expect("the second").0);
         assert_eq!(looked_at.count(), 1, "the second, where it was put");
     }

@@ -50,14 +50,11 @@ impl Engine {
             && slot.visits().ever_entered()
             && attachment.collector.flight().is_some_and(|flight| slot.left_at().before(flight.generation));
         if belongs {
-            let taken = slot.taken();
-            attachment.taken = attachment.taken.minus(&taken);
+            let taken = attachment.closes_taken(slot);
             attachment.sample.tally.add(step, &taken);
         } else if slot.is_taken() {
-            let taken = slot.taken();
-            attachment.taken = attachment.taken.minus(&taken);
             let mut held = self.held.get();
-            held.add(step, &taken);
+            held.add(step, &attachment.closes_taken(slot));
             self.held.set(&held);
         } else if step.drafted {
             self.held.add(step);

@@ -5,14 +5,11 @@
 mod support;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use quanta::Mock;
-use support::{Exported, of_engine};
+use support::{Stack, of_engine};
 use tracing::Span;
 use tracing_spec_decode::source::{CounterSource, Counters, Dead, Layout, Snapshot, SourceError};
-use tracing_spec_decode::{Attached, Handle, builder, step_span};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_spec_decode::{Attached, step_span};
 
 /// Counters that land at once, until the device dies.
 #[derive(Clone, Default)]
@@ -62,9 +59,7 @@ const HOST_DRAFTS: Layout = Layout::accepted().with_emitted();
 const WHOLE: Layout = HOST_DRAFTS.with_drafts().with_draft_tokens();
 
 struct Engine {
-    exported: Exported,
-    mock: Arc<Mock>,
-    handle: Handle,
+    stack: Stack,
     device: Device,
     attached: Option<Attached>,
 }
@@ -78,21 +73,25 @@ enum End {
 
 impl Engine {
     fn run(layout: Layout, engine: impl FnOnce(&mut Self)) {
-        let exported = Exported::cumulative();
-        let (clock, mock) = quanta::Clock::mock();
-        let (layer, handle) = builder().with_clock(clock).with_meter_provider(&exported.provider).build().unwrap();
-        let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-        let device = Device::default();
-        let attached = Some(handle.attach("0", Source(device.clone(), layout)).unwrap());
-        engine(&mut Self { exported, mock, handle, device, attached });
+        let (stack, device) = (Stack::new(), Device::default());
+        let attached = Some(stack.handle.attach("0", Source(device.clone(), layout)).unwrap());
+        engine(&mut Self { stack, device, attached });
     }
 
     fn pass_an_interval(&self) {
-        self.mock.increment(Duration::from_secs(6));
+        self.stack.pass(6_000);
     }
 
     fn step(&self, accepted: u32) {
         step(accepted).in_scope(|| self.device.count(accepted.into()));
+    }
+
+    /// The device has counted three tokens for a step that somebody is inside, and a sample has them.
+    fn sample_with_part_of_it(&self) {
+        self.device.count(3);
+        self.pass_an_interval();
+        self.step(1);
+        self.stack.handle.poll("0");
     }
 
     fn end(&mut self, end: End) {
@@ -100,7 +99,7 @@ impl Engine {
             End::Death => {
                 self.device.die();
                 self.pass_an_interval();
-                self.handle.poll("0");
+                self.stack.handle.poll("0");
             }
             End::Detach => drop(self.attached.take()),
         }
@@ -108,7 +107,7 @@ impl Engine {
 
     /// Drafts, draft tokens, accepted and emitted tokens, as exported.
     fn totals(&self) -> [f64; 4] {
-        let points = self.exported.collect();
+        let points = self.stack.collect();
         ["drafts", "draft_tokens", "accepted_tokens", "emitted_tokens"].map(|name| points[&of_engine(name)])
     }
 }
@@ -131,20 +130,17 @@ fn half_of_it_was_in_a_sample() {
     {
         Engine::run(layout, |engine| {
             engine.step(2);
-            engine.handle.flush(Duration::from_secs(60)).unwrap();
+            engine.stack.flush();
             let half = step(3);
             half.in_scope(|| {
-                engine.device.count(3);
-                engine.pass_an_interval();
-                engine.step(1);
-                engine.handle.poll("0");
+                engine.sample_with_part_of_it();
                 let accepted = engine.totals()[2];
                 assert_eq!(accepted, 6.0, "there is a sample with part of it");
                 engine.end(end);
             });
             drop(half);
             assert_eq!(engine.totals(), [3.0, 12.0, 6.0, 9.0]);
-            let metrics = engine.handle.metrics("0").unwrap();
+            let metrics = engine.stack.metrics();
             assert_eq!((metrics.draft_tokens, metrics.accepted_tokens), (Some(12), Some(6)));
             for _ in 0..3 {
                 engine.step(4);
@@ -160,19 +156,16 @@ fn its_window_shows_no_rate_that_lacks_what_was_published_before() {
         Engine::run(layout, |engine| {
             let half = step(3);
             half.in_scope(|| {
-                engine.device.count(3);
-                engine.pass_an_interval();
-                engine.step(1);
-                engine.handle.poll("0");
+                engine.sample_with_part_of_it();
                 engine.end(End::Death);
-                engine.handle.rebase("0");
+                engine.stack.handle.rebase("0");
             });
             drop(half);
-            assert_eq!(engine.handle.metrics("0").unwrap().draft_acceptance_rate(), 0.75, "all of it and nothing else");
+            assert_eq!(engine.stack.metrics().draft_acceptance_rate(), 0.75, "all of it and nothing else");
             let rate = |engine: &Engine| {
                 engine.pass_an_interval();
                 step_span!().in_scope(|| ());
-                engine.exported.collect().get(&of_engine("draft_acceptance_rate")).copied()
+                engine.stack.collect().get(&of_engine("draft_acceptance_rate")).copied()
             };
             assert_eq!(rate(engine), None);
             engine.step(2);
@@ -188,9 +181,9 @@ fn its_fields_were_taken_since_it_did_not_close() {
             engine.pass_an_interval();
             let kept = step(3);
             kept.in_scope(|| engine.device.count(3));
-            engine.handle.poll("0");
+            engine.stack.handle.poll("0");
             engine.pass_an_interval();
-            engine.handle.poll("0");
+            engine.stack.handle.poll("0");
             assert_eq!(engine.totals(), [1.0, 4.0, 3.0, 4.0], "it is taken as it is");
             engine.end(end);
             drop(kept);
@@ -206,10 +199,7 @@ fn it_does_not_say_what_was_accepted_and_no_other_step_pays_for_it() {
     Engine::run(HOST_DRAFTS, |engine| {
         let half = step_span!(parent: None, num_spec_tokens = 4, num_drafts = 1);
         half.in_scope(|| {
-            engine.device.count(3);
-            engine.pass_an_interval();
-            engine.step(1);
-            engine.handle.poll("0");
+            engine.sample_with_part_of_it();
             engine.end(End::Death);
         });
         drop(half);
@@ -228,12 +218,12 @@ fn what_was_published_of_it_is_unknown_since_another_step_did_not_say_what_was_a
             let half = step(4);
             half.in_scope(|| {
                 engine.device.count(4);
-                engine.handle.flush(Duration::from_secs(60)).unwrap();
+                engine.stack.flush();
                 engine.end(end);
             });
             drop(half);
             assert_eq!(engine.totals(), [2.0, 8.0, 4.0, 6.0], "as published: it adds nothing");
-            assert_eq!(engine.exported.collect()[&support::anomaly("incomplete")], 1.0);
+            assert_eq!(engine.stack.collect()[&support::anomaly("incomplete")], 1.0);
         });
     }
 }
@@ -243,18 +233,15 @@ fn nobody_says_what_was_accepted_of_it_and_a_rebase_is_in_between() {
     Engine::run(HOST_DRAFTS, |engine| {
         let half = step_span!(parent: None, num_spec_tokens = 4, num_drafts = 1);
         half.in_scope(|| {
-            engine.device.count(3);
-            engine.pass_an_interval();
-            engine.step(1);
-            engine.handle.poll("0");
+            engine.sample_with_part_of_it();
             engine.end(End::Death);
-            engine.handle.rebase("0");
+            engine.stack.handle.rebase("0");
         });
         drop(half);
-        let metrics = engine.handle.metrics("0").unwrap();
+        let metrics = engine.stack.metrics();
         assert_eq!((metrics.draft_tokens, metrics.accepted_tokens), (Some(0), Some(0)), "it was published before");
         engine.step(2);
-        let metrics = engine.handle.metrics("0").unwrap();
+        let metrics = engine.stack.metrics();
         assert_eq!((metrics.draft_tokens, metrics.accepted_tokens), (Some(4), Some(2)));
     });
 }
@@ -264,18 +251,15 @@ fn a_source_attached_next_begins_anew() {
     Engine::run(HOST_DRAFTS, |engine| {
         let half = step(3);
         half.in_scope(|| {
-            engine.device.count(3);
-            engine.pass_an_interval();
-            engine.step(1);
-            engine.handle.poll("0");
+            engine.sample_with_part_of_it();
             engine.end(End::Death);
         });
         engine.attached = None;
         let device = Device::default();
-        let _attached = engine.handle.attach("0", Source(device.clone(), WHOLE)).unwrap();
+        let _attached = engine.stack.handle.attach("0", Source(device.clone(), WHOLE)).unwrap();
         drop(half);
         step(2).in_scope(|| device.count(2));
-        engine.handle.flush(Duration::from_secs(60)).unwrap();
+        engine.stack.flush();
         assert_eq!(engine.totals(), [2.0, 8.0, 6.0, 8.0]);
     });
 }
@@ -315,8 +299,8 @@ fn no_order_of_steps_copies_and_the_end_counts_anything_twice() {
                         *is_inside = false;
                     }
                     (5, Some(Open(_, _, _, false))) => drop(open.swap_remove(index)),
-                    (6, _) => engine.mock.increment(Duration::from_secs(random.u64(..6))),
-                    (7, _) => engine.handle.poll("0"),
+                    (6, _) => engine.stack.pass(1_000 * random.u64(..6)),
+                    (7, _) => engine.stack.handle.poll("0"),
                     _ => {}
                 }
             }
@@ -325,7 +309,7 @@ fn no_order_of_steps_copies_and_the_end_counts_anything_twice() {
                     dispatch.exit(&span.id().unwrap());
                 }
             }
-            let totals = &engine.handle.totals().engines[0];
+            let totals = &engine.stack.handle.totals().engines[0];
             let counted =
                 [totals.drafts, totals.draft_tokens, totals.accepted_tokens, totals.emitted_tokens.unwrap_or(0)];
             assert!(counted.iter().zip(did).all(|(counted, did)| *counted <= did), "{seed}: {counted:?} of {did:?}");

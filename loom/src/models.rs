@@ -227,7 +227,7 @@ fn a_copy_waits_for_a_step_that_is_set_aside() {
         let closer = Arc::clone(&steps);
         let closing = thread::spawn(move || closer.set_aside(0));
         assert!(
-            steps.of_engine(0).any(|(_, slot)| slot.since(GENERATION) == Some(Since::Over)),
+            steps.of_engine(0).any(|slot| slot.since(GENERATION) == Some(Since::Over)),
             "nobody has accounted for it"
         );
         closing.join().unwrap();
